@@ -1,0 +1,1 @@
+//! Frames and state machine of the link.

@@ -1,0 +1,464 @@
+//! Follows a page's events and keeps the tab's [`View`](super::View) in step with them.
+//!
+//! Events are applied without waiting for the browser; what needs a question back (titles, new frames)
+//! is asked in tasks of its own, so that the queue of events never fills because of a slow page.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::json;
+use tokio_util::task::TaskTracker;
+use tracing::{debug, warn};
+use yonder_protocol::operation::types;
+
+use super::{Tab, View};
+use crate::cdp::{Ack, CdpError, Event, EventStream, NoParams, Session};
+
+/// Follows `tab` until its page is closed, calling `changed` after every event. `events` are those of
+/// the tab's session from before its first command on; `follow` owns the tasks that ask back, which end
+/// by themselves soon after the page.
+pub(crate) async fn track(
+    tab: Arc<Tab>,
+    mut events: EventStream,
+    follow: TaskTracker,
+    changed: impl Fn(),
+) {
+    let start = Arc::clone(&tab);
+    follow.spawn(async move {
+        if let Err(error) = start.set_up().await {
+            debug!(%error, tab = %start.id, "the tab ended while it was set up");
+        }
+    });
+    while let Some(event) = events.next().await {
+        match tab.apply(&event) {
+            Ok(Follow::Nothing) => {}
+            Ok(Follow::Refresh) => {
+                let tab = Arc::clone(&tab);
+                follow.spawn(async move { tab.refresh().await });
+            }
+            Ok(Follow::Resync) => {
+                let tab = Arc::clone(&tab);
+                follow.spawn(async move { tab.resync_logged().await });
+            }
+            Ok(Follow::Join(frame)) => {
+                events.add(&frame);
+                let tab = Arc::clone(&tab);
+                follow.spawn(async move { tab.join(frame).await });
+            }
+            Err(error) => warn!(%error, "an event of the browser is left out"),
+        }
+        if events.take_missed() {
+            warn!(tab = %tab.id, "events were lost; asking the page for its state");
+            let tab = Arc::clone(&tab);
+            follow.spawn(async move { tab.resync_logged().await });
+        }
+        changed();
+    }
+}
+
+/// What is to be asked after an event.
+enum Follow {
+    Nothing,
+    /// Title and history.
+    Refresh,
+    /// Frames, title and history.
+    Resync,
+    /// A frame has a session of its own, which waits to be set up.
+    Join(Session),
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct FrameTreeReply {
+    frame_tree: FrameNode,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct FrameNode {
+    frame: Frame,
+    #[serde(default)]
+    child_frames: Vec<FrameNode>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Frame {
+    id: String,
+    parent_id: Option<String>,
+    #[serde(default)]
+    loader_id: String,
+    name: Option<String>,
+    url: String,
+    #[serde(default)]
+    url_fragment: String,
+    unreachable_url: Option<String>,
+}
+
+impl Frame {
+    fn address(&self) -> String {
+        self.unreachable_url
+            .clone()
+            .unwrap_or_else(|| format!("{}{}", self.url, self.url_fragment))
+    }
+}
+
+#[derive(Deserialize)]
+struct FrameNavigated {
+    frame: Frame,
+    #[serde(rename = "type", default)]
+    kind: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OfFrame {
+    frame_id: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct NavigatedWithinDocument {
+    frame_id: String,
+    url: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct FrameAttached {
+    frame_id: String,
+    parent_frame_id: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct FrameDetached {
+    frame_id: String,
+    #[serde(default)]
+    reason: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct LifecycleEvent {
+    frame_id: String,
+    loader_id: String,
+    name: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct DialogOpening {
+    #[serde(rename = "type")]
+    kind: String,
+    message: String,
+    #[serde(default)]
+    default_prompt: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Attached {
+    session_id: String,
+    target_info: TargetInfo,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct TargetInfo {
+    target_id: String,
+    #[serde(rename = "type")]
+    kind: String,
+    url: String,
+    parent_frame_id: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Detached {
+    session_id: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct History {
+    current_index: usize,
+    entries: Vec<HistoryEntry>,
+}
+
+#[derive(Deserialize)]
+struct HistoryEntry {
+    title: String,
+}
+
+impl Tab {
+    /// Applies what `event` tells.
+    fn apply(&self, event: &Event) -> Result<Follow, CdpError> {
+        match event.method.as_str() {
+            "Page.frameNavigated" => return self.navigated(event),
+            "Page.navigatedWithinDocument" => {
+                let change: NavigatedWithinDocument = event.parse()?;
+                let main = change.frame_id == self.target;
+                self.update(|view| {
+                    view.frames.renamed(&change.frame_id, change.url.clone());
+                    if main {
+                        view.url = change.url;
+                        view.commits += 1;
+                    }
+                });
+                return Ok(if main {
+                    Follow::Refresh
+                } else {
+                    Follow::Nothing
+                });
+            }
+            "Page.frameStartedLoading" => {
+                if event.parse::<OfFrame>()?.frame_id == self.target {
+                    self.update(|view| {
+                        view.loading = true;
+                        view.starts += 1;
+                    });
+                }
+            }
+            "Page.frameStoppedLoading" => {
+                if event.parse::<OfFrame>()?.frame_id == self.target {
+                    self.update(|view| view.loading = false);
+                    return Ok(Follow::Refresh);
+                }
+            }
+            "Page.lifecycleEvent" => {
+                let step: LifecycleEvent = event.parse()?;
+                if step.name == "load" && step.frame_id == self.target {
+                    self.update(|view| view.loaded |= view.loader == step.loader_id);
+                    return Ok(Follow::Refresh);
+                }
+            }
+            "Page.frameAttached" => {
+                let frame: FrameAttached = event.parse()?;
+                let session = self.page.flat(&event.session);
+                self.update(|view| {
+                    view.frames
+                        .attached(&frame.frame_id, &frame.parent_frame_id, &session);
+                });
+            }
+            "Page.frameDetached" => {
+                let frame: FrameDetached = event.parse()?;
+                // A swap is a move to another process, which the session on the other side reports.
+                if frame.reason != "swap" {
+                    self.update(|view| view.frames.removed(&frame.frame_id));
+                }
+            }
+            "Page.javascriptDialogOpening" => {
+                let dialog: DialogOpening = event.parse()?;
+                self.update(|view| {
+                    view.dialog = Some(types::Dialog {
+                        kind: dialog.kind,
+                        message: dialog.message,
+                        default_value: dialog.default_prompt,
+                    });
+                });
+            }
+            "Page.javascriptDialogClosed" => self.update(|view| view.dialog = None),
+            "Target.attachedToTarget" => {
+                let attached: Attached = event.parse()?;
+                if attached.target_info.kind == "iframe" {
+                    return Ok(Follow::Join(self.moved_out(&attached)));
+                }
+            }
+            "Target.detachedFromTarget" => {
+                let session = self.page.flat(&event.parse::<Detached>()?.session_id);
+                self.update(|view| view.frames.session_ended(&session));
+            }
+            "Inspector.targetCrashed" if event.session == *self.page.id() => {
+                self.update(|view| {
+                    view.crashed = true;
+                    view.loading = false;
+                    view.dialog = None;
+                });
+            }
+            _ => {}
+        }
+        Ok(Follow::Nothing)
+    }
+
+    fn navigated(&self, event: &Event) -> Result<Follow, CdpError> {
+        let FrameNavigated { frame, kind } = event.parse()?;
+        let session = self.page.flat(&event.session);
+        let main = frame.id == self.target;
+        if main {
+            self.refs.clear();
+        }
+        self.update(|view| {
+            view.frames.navigated(
+                &frame.id,
+                frame.parent_id.as_deref(),
+                &session,
+                frame.address(),
+                frame.name.clone(),
+            );
+            if main {
+                view.url = frame.address();
+                view.title.clear();
+                view.generation += 1;
+                view.unreachable = frame.unreachable_url.is_some();
+                // A document restored from the back/forward cache was loaded before.
+                view.loaded = kind == "BackForwardCacheRestore";
+                view.loader = frame.loader_id;
+                view.commits += 1;
+                view.crashed = false;
+                view.dialog = None;
+            }
+        });
+        Ok(match (main, kind.as_str()) {
+            (true, "BackForwardCacheRestore") => Follow::Resync,
+            (true, _) => Follow::Refresh,
+            (false, _) => Follow::Nothing,
+        })
+    }
+
+    fn moved_out(&self, attached: &Attached) -> Session {
+        let session = self.page.flat(&attached.session_id);
+        let info = &attached.target_info;
+        self.update(|view| {
+            view.frames.moved_out(
+                &info.target_id,
+                info.parent_frame_id.as_deref(),
+                &info.url,
+                &session,
+            );
+        });
+        session
+    }
+
+    /// Readies the page and lets it run.
+    async fn set_up(&self) -> Result<(), CdpError> {
+        let page = &self.page;
+        let (enabled, focus, prerender, tree) = tokio::join!(
+            enable(page),
+            page.call::<Ack>(
+                "Emulation.setFocusEmulationEnabled",
+                json!({ "enabled": true })
+            ),
+            page.call::<Ack>("Page.setPrerenderingAllowed", json!({ "isAllowed": false })),
+            self.resync(),
+        );
+        enabled?;
+        tree?;
+        for result in [focus, prerender] {
+            if let Err(error) = result {
+                debug!(%error, "a browser without this setting works as well");
+            }
+        }
+        page.call::<Ack>("Runtime.runIfWaitingForDebugger", NoParams {})
+            .await?;
+        self.update(|view| view.ready = true);
+        Ok(())
+    }
+
+    /// Readies a frame with its own process and lets it run.
+    async fn join(&self, frame: Session) {
+        let joined = async {
+            let tree = async {
+                let reply: FrameTreeReply = frame.call("Page.getFrameTree", NoParams {}).await?;
+                self.update(|view| enter(view, &frame, &reply.frame_tree));
+                Ok::<_, CdpError>(())
+            };
+            let (enabled, tree) = tokio::join!(enable(&frame), tree);
+            // Whatever failed, the frame must not wait for ever.
+            frame
+                .call::<Ack>("Runtime.runIfWaitingForDebugger", NoParams {})
+                .await?;
+            enabled.and(tree)
+        };
+        if let Err(error) = joined.await {
+            debug!(%error, tab = %self.id, "a frame ended while it was set up");
+        }
+    }
+
+    /// Asks for title and history.
+    pub(crate) async fn refresh(&self) {
+        let history = self
+            .page
+            .call::<History>("Page.getNavigationHistory", NoParams {})
+            .await;
+        match history {
+            Ok(history) => self.view.send_if_modified(|view| {
+                let entry = history.entries.get(history.current_index);
+                let title = entry.map_or("", |entry| &entry.title);
+                let back = history.current_index > 0;
+                let forward = history.current_index + 1 < history.entries.len();
+                let same = view.title == title
+                    && view.can_go_back == back
+                    && view.can_go_forward == forward;
+                title.clone_into(&mut view.title);
+                view.can_go_back = back;
+                view.can_go_forward = forward;
+                !same
+            }),
+            Err(error) => {
+                debug!(%error, tab = %self.id, "title and history are not known");
+                false
+            }
+        };
+    }
+
+    /// Asks for frames, title and history.
+    async fn resync(&self) -> Result<(), CdpError> {
+        let reply: FrameTreeReply = self.page.call("Page.getFrameTree", NoParams {}).await?;
+        let frame = &reply.frame_tree.frame;
+        self.update(|view| {
+            view.url = frame.address();
+            view.loader.clone_from(&frame.loader_id);
+            view.unreachable = frame.unreachable_url.is_some();
+            enter(view, &self.page, &reply.frame_tree);
+        });
+        self.refresh().await;
+        Ok(())
+    }
+
+    async fn resync_logged(&self) {
+        if let Err(error) = self.resync().await {
+            debug!(%error, tab = %self.id, "the frames are not known");
+        }
+    }
+}
+
+/// Switches the events on that [`Tab::apply`] needs, and the sessions of frames below `session`.
+async fn enable(session: &Session) -> Result<(), CdpError> {
+    let frames = json!({
+        "autoAttach": true,
+        "waitForDebuggerOnStart": true,
+        "flatten": true,
+        "filter": [{ "type": "iframe" }],
+    });
+    let (page, lifecycle, attach) = tokio::join!(
+        session.call::<Ack>("Page.enable", NoParams {}),
+        session.call::<Ack>("Page.setLifecycleEventsEnabled", json!({ "enabled": true })),
+        session.call::<Ack>("Target.setAutoAttach", frames),
+    );
+    page?;
+    lifecycle?;
+    attach?;
+    Ok(())
+}
+
+/// Enters a frame and those below it that `session` speaks for.
+fn enter(view: &mut View, session: &Session, node: &FrameNode) {
+    let address = node.frame.address();
+    let known = view.frames.get(&node.frame.id);
+    let elsewhere =
+        known.is_some_and(|known| known.session != *session && !known.session.has_ended());
+    if elsewhere && node.frame.parent_id.is_some() {
+        return;
+    }
+    view.frames.seen(
+        &node.frame.id,
+        node.frame.parent_id.as_deref(),
+        session,
+        address,
+        node.frame.name.clone(),
+    );
+    for child in &node.child_frames {
+        enter(view, session, child);
+    }
+}

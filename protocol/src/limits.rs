@@ -72,7 +72,7 @@ pub const URL_CHARS: usize = 16_384;
 pub const TABS_PER_SESSION: usize = 100;
 
 /// Deadline of an operation that names none of its own.
-pub const OPERATION_DEADLINE: Duration = Duration::from_secs(60);
+pub const OPERATION_DEADLINE: Duration = Duration::from_mins(1);
 
 /// Head room on top of a caller's `timeoutMs`, so that the desktop's own time-out answers first.
 pub const DEADLINE_MARGIN: Duration = Duration::from_secs(15);

@@ -22,6 +22,10 @@ use self::types as t;
 use crate::limits;
 
 /// What an operation is, apart from how it is done.
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "independent flags, each of which some caller reads"
+)]
 pub struct Operation {
     /// Dotted name, such as `tabs.open`.
     pub name: &'static str,

@@ -32,9 +32,10 @@ macro_rules! bounded_text {
             type Error = String;
 
             fn try_from(text: String) -> Result<Self, String> {
+                let bounds: std::ops::RangeInclusive<usize> = $min..=$max;
                 // Bytes bound characters from above, so most texts need no count.
-                let count = if text.len() <= $max && $min <= 1 { text.len() } else { text.chars().count() };
-                if count < $min {
+                let count = if text.len() <= $max && !text.is_empty() { text.len() } else { text.chars().count() };
+                if count < *bounds.start() {
                     return Err(format!("expected at least {} character(s)", $min));
                 }
                 if count > $max {

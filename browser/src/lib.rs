@@ -3,7 +3,9 @@
 //! Everything goes through the debugging pipe: nothing listens on a port. The crate knows no link and
 //! no proxy beyond the address and the credential that it is given.
 
+mod actions;
 mod cdp;
 mod frames;
+mod input;
 mod page;
 mod tab;

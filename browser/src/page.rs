@@ -1,10 +1,19 @@
-//! The page as agents see it: elements and the refs that name them.
+//! The page as agents see it: its outline, and the elements that refs name.
+//!
+//! A script of ours ([`script`]) sits in an isolated world of every frame that was looked at
+//! ([`world`]). It walks what is rendered, keeps the elements that it told, and answers what an action
+//! must know: is the element there, seen, enabled, hit by the pointer. This side joins the frames
+//! ([`outline`]), hands out refs ([`refs`]), and translates coordinates between frames ([`geometry`]).
+//!
+//! Not seen: what `aria-owns` re-parents, and content of plug-ins. Closed shadow roots are seen only
+//! where [`closed`] finds them.
 
-/// Refs that were given out for a tab's current document.
-#[derive(Debug, Default)]
-pub(crate) struct RefTable {}
+pub(crate) mod element;
+pub(crate) mod geometry;
+pub(crate) mod outline;
+pub(crate) mod refs;
+mod script;
+pub(crate) mod world;
 
-impl RefTable {
-    /// Forgets all refs: the tab shows another document.
-    pub(crate) fn clear(&self) {}
-}
+pub(crate) use self::element::element_rect;
+pub(crate) use self::refs::RefTable;

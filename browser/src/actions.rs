@@ -1,0 +1,87 @@
+//! The operations that look at a page or act on it, one module each.
+//!
+//! Each takes a tab and its checked input, and may be dropped at any time: the page is left as it is
+//! then, and nothing keeps running in it for longer than its own short limits. None answers later than
+//! a JavaScript dialog allows: a page with an open dialog does not answer at all.
+
+mod click;
+mod evaluate;
+mod fill;
+mod find;
+mod press;
+mod settle;
+mod snapshot;
+mod wait;
+
+use yonder_protocol::operation::error::{ErrorCode, OperationError};
+use yonder_protocol::operation::types::Dialog;
+
+pub(crate) use self::click::click;
+pub(crate) use self::evaluate::evaluate;
+pub(crate) use self::fill::fill;
+pub(crate) use self::find::find;
+pub(crate) use self::press::press;
+pub(crate) use self::snapshot::snapshot;
+pub(crate) use self::wait::wait;
+use crate::cdp::CdpError;
+use crate::page::world::WorldError;
+use crate::tab::Tab;
+
+/// Characters of a dialog's message that an error repeats.
+const MESSAGE_CHARS: usize = 300;
+
+/// The failure of an operation whose look into the page of `tab` ended in `error`.
+pub(crate) fn failed(tab: &Tab, error: impl Into<WorldError>) -> OperationError {
+    let crashed = || {
+        OperationError::new(
+            ErrorCode::Crashed,
+            format!(
+                "the page at {} crashed or was closed; reload it, or look at tabs.list",
+                tab.summary().url
+            ),
+        )
+    };
+    match error.into() {
+        WorldError::Replaced => OperationError::new(
+            ErrorCode::OperationFailed,
+            "the page moved to another document meanwhile; wait for it to load and take a new snapshot",
+        ),
+        WorldError::Script(reason) => OperationError::new(
+            ErrorCode::OperationFailed,
+            format!("the page could not be looked at ({reason}); reload it"),
+        ),
+        WorldError::Cdp(CdpError::Gone | CdpError::Detached) => crashed(),
+        WorldError::Cdp(CdpError::TimedOut { .. }) => OperationError::new(
+            ErrorCode::Timeout,
+            "the page is too busy to answer; wait, or reload it",
+        ),
+        WorldError::Cdp(error) => {
+            OperationError::new(ErrorCode::OperationFailed, error.to_string())
+        }
+    }
+}
+
+/// The failure of an operation that `dialog` keeps from its result.
+pub(crate) fn kept_by(dialog: &Dialog) -> OperationError {
+    let message: String = dialog.message.chars().take(MESSAGE_CHARS).collect();
+    OperationError::new(
+        ErrorCode::DialogOpen,
+        format!(
+            "the page opened a dialog ({}: {message:?}) and waits; answer it with dialog, action accept or dismiss, then go on",
+            dialog.kind
+        ),
+    )
+}
+
+/// `work`, unless a dialog opens first.
+async fn unless_dialog<T>(
+    tab: &Tab,
+    work: impl Future<Output = Result<T, OperationError>>,
+) -> Result<T, OperationError> {
+    tokio::select! {
+        // A result that is there counts, even if it came with a dialog.
+        biased;
+        result = work => result,
+        dialog = tab.dialog_opened() => Err(kept_by(&dialog)),
+    }
+}

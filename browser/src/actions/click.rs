@@ -1,0 +1,135 @@
+//! `click`: presses and releases a mouse button on an element, as a person would.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde::Deserialize;
+use serde_json::{Map, json};
+use tokio::time::Instant;
+use yonder_protocol::operation::error::{ErrorCode, OperationError};
+use yonder_protocol::operation::types::{self, Click, Modifier, MouseButton};
+
+use super::settle::Before;
+use super::{failed, kept_by};
+use crate::input::modifier_bits;
+use crate::input::mouse::{Button, Mouse};
+use crate::page::element::{Element, READY_LIMIT, Spot, Verdict, fields};
+use crate::tab::Tab;
+
+#[derive(Deserialize)]
+struct Guarded {
+    /// What took the click in place of the element.
+    blocked: Option<String>,
+}
+
+/// Clicks the element and waits for the navigation that this starts, if any.
+///
+/// The element must be visible, enabled, still and hit by the pointer; it gets some seconds for that.
+/// An option of a list is chosen in it, since lists open outside of the page.
+///
+/// # Errors
+/// [`ErrorCode::NotActionable`] with the reason, [`ErrorCode::NotFound`], [`ErrorCode::Stale`].
+pub(crate) async fn click(tab: &Tab, input: &Click) -> Result<types::Tab, OperationError> {
+    let element = Element::of(tab, input.element)?;
+    let before = Before::now(tab);
+    let began = AtomicBool::new(false);
+    let clicked = async {
+        if element.ask(tab, "isOption", Map::new()).await? {
+            return choose(tab, &element, input).await;
+        }
+        press_and_release(tab, &element, input, &began).await
+    };
+    tokio::select! {
+        biased;
+        result = clicked => result?,
+        dialog = tab.dialog_opened() => {
+            // The click that opens a dialog has done its work. One that opens before it has not.
+            if began.load(Ordering::Relaxed) {
+                return Ok(tab.summary());
+            }
+            return Err(kept_by(&dialog));
+        }
+    }
+    tokio::select! {
+        biased;
+        () = before.ticked(tab) => {}
+        _ = tab.dialog_opened() => {}
+    }
+    Ok(tab.summary())
+}
+
+async fn press_and_release(
+    tab: &Tab,
+    element: &Element,
+    input: &Click,
+    began: &AtomicBool,
+) -> Result<(), OperationError> {
+    let mouse = Mouse::new(tab.session(), modifier_bits(&input.modifiers));
+    let button = match input.button.unwrap_or_default() {
+        MouseButton::Left => Button::Left,
+        MouseButton::Right => Button::Right,
+        MouseButton::Middle => Button::Middle,
+    };
+    let clicks = input
+        .count
+        .map_or(1, |count| if count.get() == 2 { 2 } else { 1 });
+    let deadline = Instant::now() + READY_LIMIT;
+    loop {
+        let spot = element.ready_for_pointer(tab).await?;
+        let dispatch = |error| failed(tab, error);
+        mouse.move_to(spot.outer).await.map_err(dispatch)?;
+        // Hovering may have changed the page.
+        let verdict = guard(tab, element, spot).await?;
+        if !matches!(verdict, Verdict::Ready { .. }) {
+            if verdict.may_change() && Instant::now() < deadline {
+                continue;
+            }
+            return Err(verdict.into_error(element.name));
+        }
+        began.store(true, Ordering::Relaxed);
+        for click in 1..=clicks {
+            mouse
+                .click(spot.outer, button, click)
+                .await
+                .map_err(dispatch)?;
+        }
+        let Ok(guarded) = element.ask::<Guarded>(tab, "afterClick", Map::new()).await else {
+            // The click replaced the document that would tell.
+            return Ok(());
+        };
+        let Some(by) = guarded.blocked else {
+            return Ok(());
+        };
+        // Nothing reached the page, so that it is safe to try again.
+        if Instant::now() >= deadline {
+            return Err(Verdict::Covered { by }.into_error(element.name));
+        }
+    }
+}
+
+async fn guard(tab: &Tab, element: &Element, spot: Spot) -> Result<Verdict, OperationError> {
+    let point = fields([("x", json!(spot.inner.x)), ("y", json!(spot.inner.y))]);
+    element.ask(tab, "beginGuard", point).await
+}
+
+async fn choose(tab: &Tab, element: &Element, input: &Click) -> Result<(), OperationError> {
+    if input.button.unwrap_or_default() != MouseButton::Left {
+        return Err(OperationError::new(
+            ErrorCode::Invalid,
+            format!(
+                "{} is an option of a list, which takes the left button",
+                element.name
+            ),
+        ));
+    }
+    let keep = input
+        .modifiers
+        .iter()
+        .any(|modifier| matches!(modifier, Modifier::Control | Modifier::Meta));
+    let verdict: Verdict = element
+        .ask(tab, "choose", fields([("keepOthers", keep.into())]))
+        .await?;
+    match verdict {
+        Verdict::Ready { .. } => Ok(()),
+        other => Err(other.into_error(element.name)),
+    }
+}

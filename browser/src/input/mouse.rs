@@ -1,0 +1,93 @@
+//! The mouse, in coordinates of the page's viewport. The browser finds the frame below the pointer.
+
+use serde_json::json;
+
+use crate::cdp::{Ack, CdpError, Session};
+use crate::page::geometry::Point;
+
+/// A mouse button.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Button {
+    Left,
+    Right,
+    Middle,
+}
+
+impl Button {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Left => "left",
+            Self::Right => "right",
+            Self::Middle => "middle",
+        }
+    }
+
+    /// Its bit in `MouseEvent.buttons` (UI Events).
+    fn bit(self) -> u32 {
+        match self {
+            Self::Left => 1,
+            Self::Right => 2,
+            Self::Middle => 4,
+        }
+    }
+}
+
+/// The pointer over a page, with the modifier keys that are held.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mouse<'a> {
+    page: &'a Session,
+    modifiers: u32,
+}
+
+impl<'a> Mouse<'a> {
+    pub(crate) fn new(page: &'a Session, modifiers: u32) -> Self {
+        Self { page, modifiers }
+    }
+
+    /// Moves the pointer; answers when the page has seen it.
+    ///
+    /// # Errors
+    /// See [`CdpError`].
+    pub(crate) async fn move_to(&self, to: Point) -> Result<(), CdpError> {
+        self.dispatch("mouseMoved", to, "none", 0, 0).await
+    }
+
+    /// Presses and releases `button`; `click` is 1, or 2 for the second click of a double click.
+    ///
+    /// # Errors
+    /// See [`CdpError`].
+    pub(crate) async fn click(
+        &self,
+        at: Point,
+        button: Button,
+        click: u32,
+    ) -> Result<(), CdpError> {
+        let held = button.bit();
+        let pressed = self.dispatch("mousePressed", at, button.name(), held, click);
+        pressed.await?;
+        self.dispatch("mouseReleased", at, button.name(), 0, click)
+            .await
+    }
+
+    async fn dispatch(
+        &self,
+        kind: &'static str,
+        at: Point,
+        button: &'static str,
+        held: u32,
+        clicks: u32,
+    ) -> Result<(), CdpError> {
+        let event = json!({
+            "type": kind,
+            "x": at.x,
+            "y": at.y,
+            "modifiers": self.modifiers,
+            "button": button,
+            "buttons": held,
+            "clickCount": clicks,
+            "pointerType": "mouse",
+        });
+        let Ack {} = self.page.call("Input.dispatchMouseEvent", event).await?;
+        Ok(())
+    }
+}

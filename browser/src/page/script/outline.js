@@ -1,0 +1,322 @@
+// The outline: one walk over what is rendered, one line for each element that means something.
+// Generic wrappers have no line; what they hold moves up, so that levels count meaning.
+
+// Elements that one walk looks at. A page beyond this is cut; it would take seconds.
+const NODES_MAX = 300_000;
+// Options of a closed or scrolling list that the outline shows before it tells their number. `find` sees all.
+const OPTIONS_SHOWN = 25;
+// Frames with a side up to this many pixels are beacons, not content.
+const BEACON_PIXELS = 2;
+
+// Roles without a line of their own: they mark up text or group what stands for itself.
+const TRANSPARENT = new Set(
+  (
+    'caption code deletion emphasis generic insertion mark none paragraph rowgroup separator strong ' +
+    'subscript suggestion superscript time'
+  ).split(' '),
+);
+
+// What a walk knows of the elements above.
+const QUIET = 1; // a name above tells this text already
+const POINTER = 2; // the pointer shows a hand already
+const INERT = 4; // out of reach
+
+class Outline {
+  // `depth` levels, `limit` lines; `boxes`: measure them.
+  constructor({ depth, limit, boxes }) {
+    this.depth = depth;
+    this.limit = limit;
+    this.boxes = boxes;
+    this.lines = [];
+    // Lines below `depth`, and lines beyond `limit`.
+    this.deeper = 0;
+    this.more = 0;
+    this.nodes = 0;
+    this.cut = false;
+    this.text = '';
+    this.textLevel = 0;
+    this.modal = modalDialog();
+  }
+
+  walk(root) {
+    const inert = root === document.documentElement ? this.modal !== null : isInert(root);
+    this.element(root, 0, inert ? INERT : 0, 0);
+    this.flush();
+  }
+
+  // Whether a line at `level` is only counted.
+  full(level) {
+    return level >= this.depth || this.lines.length >= this.limit;
+  }
+
+  // Adds `line`, or counts it; answers whether it was added.
+  push(line) {
+    if (line.level >= this.depth) this.deeper++;
+    else if (this.lines.length >= this.limit) this.more++;
+    else {
+      this.lines.push(line);
+      return true;
+    }
+    return false;
+  }
+
+  addText(text, level) {
+    if (this.text === '') this.textLevel = level;
+    this.text += text;
+  }
+
+  // Ends the current run of text.
+  flush() {
+    if (this.text === '') return;
+    const text = shortened(this.text, TEXT_CHARS);
+    this.text = '';
+    if (text !== '') this.push({ level: this.textLevel, el: null, role: 'text', name: text, states: '' });
+  }
+
+  children(el, level, flags, nesting, textShown) {
+    const shadow = shadowOf(el);
+    if (shadow === null && el.localName === 'slot') {
+      const assigned = el.assignedNodes();
+      if (assigned.length > 0) {
+        for (const node of assigned) this.node(node, level, flags, nesting, textShown);
+        return;
+      }
+    }
+    for (let node = (shadow ?? el).firstChild; node !== null; node = node.nextSibling) {
+      this.node(node, level, flags, nesting, textShown);
+    }
+  }
+
+  node(node, level, flags, nesting, textShown) {
+    if (node.nodeType === Node.ELEMENT_NODE) this.element(node, level, flags, nesting + 1);
+    else if (node.nodeType === Node.TEXT_NODE && textShown) this.addText(node.data, level);
+  }
+
+  element(el, level, flags, nesting) {
+    const tag = el.localName;
+    if (UNSEEN.has(tag)) return;
+    if (++this.nodes > NODES_MAX || nesting > DOM_NESTING) {
+      this.cut = true;
+      return;
+    }
+    const style = getComputedStyle(el);
+    const display = style.display;
+    if (display === 'none') return;
+    if (el.getAttribute('aria-hidden') === 'true' && tag !== 'body' && tag !== 'html') return;
+    if (tag === 'br') {
+      this.addText(' ', level);
+      return;
+    }
+    if (el.inert === true) flags |= INERT;
+    if (el === this.modal) flags &= ~INERT;
+    const block = display !== 'inline' && display !== 'contents';
+    const ownLine = block && !display.startsWith('inline') && !display.startsWith('ruby');
+    if (ownLine) this.flush();
+    else if (block) this.addText(' ', level);
+    if (style.visibility === 'visible') this.shown(el, tag, style, level, flags, nesting);
+    else this.children(el, level, flags, nesting, false);
+    if (ownLine) this.flush();
+    else if (block) this.addText(' ', level);
+  }
+
+  // A visible element.
+  shown(el, tag, style, level, flags, nesting) {
+    const pointer = style.cursor === 'pointer';
+    const below = pointer ? flags | POINTER : flags & ~POINTER;
+    if (tag === 'label' && this.label(el, level, flags, below, nesting)) return;
+    const role = tag === 'iframe' || tag === 'frame' ? 'iframe' : roleOf(el);
+    const focusable = el.tabIndex >= 0;
+    const clickable = pointer && (flags & POINTER) === 0 && tag !== 'label' && !(flags & QUIET);
+    let named = TRANSPARENT.has(role)
+      ? focusable || clickable || (role === 'generic' && el.hasAttribute('aria-label'))
+      : focusable || clickable || !NEED_NAME.has(role) || this.isNamedPart(el, role);
+    const operable = focusable || clickable || OPERABLE.has(role);
+    if ((flags & QUIET) !== 0 && !operable) named = false;
+    if (!named) {
+      if (style.contentVisibility !== 'hidden') {
+        this.children(el, level, below, nesting, (flags & QUIET) === 0);
+      }
+      return;
+    }
+    if (role === 'iframe') {
+      this.frame(el, level, flags);
+      return;
+    }
+    this.flush();
+    const line = {
+      level,
+      el: operable || PARTS.has(role) ? el : null,
+      role: role === 'none' ? 'generic' : role,
+      name: '',
+      states: '',
+    };
+    if (!this.full(level)) {
+      line.name = nameOf(el, role);
+      line.states = statesOf(el, role, (flags & INERT) !== 0);
+      line.measured = el;
+    }
+    const added = this.push(line);
+    this.content(el, tag, role, line, below, nesting, style);
+    if (added) this.fold(line);
+  }
+
+  isNamedPart(el, role) {
+    return isNamed(el) || (role === 'group' && nativeName(el, role).trim() !== '');
+  }
+
+  // What stands below the line of `el`.
+  content(el, tag, role, line, flags, nesting, style) {
+    if (style.contentVisibility === 'hidden') return;
+    const level = line.level + 1;
+    if (tag === 'select') {
+      this.options(el, level, flags);
+      return;
+    }
+    if (tag === 'input' || tag === 'textarea' || tag === 'canvas' || tag === 'video' || tag === 'progress' || tag === 'meter') {
+      return;
+    }
+    if (el.isContentEditable === true && FIELD_ROLES.has(role)) return;
+    if (LEAVES.has(role) && el.firstElementChild === null && shadowOf(el) === null) return;
+    const told =
+      NAMED_BY_CONTENT.has(role) || LEAVES.has(role) || (FIELD_ROLES.has(role) && line.states.includes(' value='));
+    if (tag === 'details' && !el.open) {
+      const summary = el.querySelector(':scope > summary');
+      if (summary !== null) this.element(summary, level, flags, nesting + 1);
+      return;
+    }
+    this.children(el, level, told ? flags | QUIET : flags & ~QUIET, nesting, !told);
+    this.flush();
+  }
+
+  // Lets the only thing below `line` be its name, if that is a text: `[listitem] "Milk"`.
+  fold(line) {
+    const last = this.lines.length - 1;
+    const only = this.lines[last];
+    if (line.name === '' && last >= 1 && this.lines[last - 1] === line && only.role === 'text') {
+      line.name = only.name;
+      this.lines.pop();
+    }
+  }
+
+  // A label. Its text is the name of its field, which tells it; if that is not rendered (a drawn
+  // checkbox), the label stands for it. Answers whether the label is done.
+  label(el, level, flags, below, nesting) {
+    const control = el.control;
+    if (control === null) return false;
+    if (control.checkVisibility({ visibilityProperty: true })) {
+      if (control.hasAttribute('aria-label') || control.hasAttribute('aria-labelledby')) return false;
+      this.children(el, level, below | QUIET, nesting, false);
+      return true;
+    }
+    if (control.localName !== 'input' || !/^(checkbox|radio|file)$/.test(control.type)) return false;
+    this.flush();
+    const role = roleOf(control);
+    this.push({
+      level,
+      el,
+      role,
+      name: nameOf(control, role),
+      states: statesOf(control, role, (flags & INERT) !== 0),
+      measured: el,
+    });
+    return true;
+  }
+
+  frame(el, level, flags) {
+    const box = el.getBoundingClientRect();
+    if (box.width <= BEACON_PIXELS || box.height <= BEACON_PIXELS) return;
+    this.flush();
+    const name = nameOf(el, 'iframe') || shortened(el.getAttribute('name') ?? '', NAME_CHARS);
+    this.push({
+      level,
+      el,
+      role: 'iframe',
+      name,
+      states: (flags & INERT) !== 0 ? ' disabled=true' : '',
+      measured: el,
+      frame: true,
+    });
+  }
+
+  options(select, level, flags) {
+    const all = this.limit === Infinity;
+    let shown = 0;
+    let hidden = 0;
+    for (const option of select.options) {
+      if (option.hidden) continue;
+      if (!all && shown >= OPTIONS_SHOWN && !option.selected) {
+        hidden++;
+        continue;
+      }
+      shown++;
+      const line = { level, el: option, role: 'option', name: '', states: '' };
+      if (!this.full(level)) {
+        line.name = nameOf(option, 'option');
+        line.states = statesOf(option, 'option', (flags & INERT) !== 0);
+      }
+      this.push(line);
+    }
+    if (hidden > 0) {
+      this.push({ level, el: null, role: 'text', name: `${hidden} more options; find shows them`, states: '' });
+    }
+  }
+}
+
+function rounded(box) {
+  return [Math.round(box.x), Math.round(box.y), Math.round(box.width), Math.round(box.height)];
+}
+
+// Where the document of frame `el` begins, in the coordinates of this one.
+function frameOrigin(el) {
+  const box = el.getBoundingClientRect();
+  const style = getComputedStyle(el);
+  return [
+    Math.round(box.x + el.clientLeft + Number.parseFloat(style.paddingLeft)),
+    Math.round(box.y + el.clientTop + Number.parseFloat(style.paddingTop)),
+  ];
+}
+
+// The form in which lines travel: [level, number or 0, text, box or null, origin or null].
+function packed(line, boxes) {
+  const text =
+    line.role === 'text'
+      ? `text ${JSON.stringify(line.name)}`
+      : `[${line.role}]${line.name === '' ? '' : ' ' + JSON.stringify(line.name)}${line.states}`;
+  return [
+    line.level,
+    line.el === null ? 0 : numberOf(line.el),
+    text,
+    boxes && line.measured ? rounded(line.measured.getBoundingClientRect()) : null,
+    line.frame ? frameOrigin(line.el) : null,
+  ];
+}
+
+// The outline of the element with number `root` (0: of the document), see `Walk` in page/outline.rs.
+function outlineOf({ root, depth, limit, boxes, needle }) {
+  const top = root === 0 ? document.documentElement : elementOf(root);
+  if (top === null) return root === 0 ? { lines: [], more: 0, deeper: 0, cut: false } : null;
+  const searching = needle !== null;
+  const outline = new Outline({
+    depth: searching ? Infinity : depth,
+    limit: searching ? Infinity : limit,
+    boxes,
+  });
+  outline.walk(top);
+  let lines = outline.lines;
+  let more = outline.more;
+  if (searching) {
+    const wanted = needle.toLowerCase();
+    // Frames stay, so that the caller can join what was found in them.
+    lines = lines.filter(
+      line => line.frame || `${line.role} ${line.name}${line.states}`.toLowerCase().includes(wanted),
+    );
+    more = Math.max(0, lines.length - limit);
+    lines = lines.slice(0, limit);
+  }
+  return {
+    lines: lines.map(line => packed(line, boxes)),
+    more,
+    deeper: outline.deeper,
+    cut: outline.cut,
+  };
+}

@@ -1,0 +1,178 @@
+// Acting with the pointer: is the element there, seen, still, enabled, and the one that would be hit?
+
+// Movement between two frames, in CSS pixels, up to which an element counts as still. A button that
+// breathes in an endless animation can be clicked; one that slides cannot.
+const STILL_PIXELS = 0.5;
+// A page that is not drawn has no animation frames. It is looked at again after this time.
+const FRAME_LIMIT_MS = 100;
+// The guard of a click ends by itself, in case that the caller is gone. Milliseconds.
+const GUARD_MS = 2000;
+const GUARDED = 'pointerdown mousedown pointerup mouseup click dblclick auxclick contextmenu'.split(' ');
+
+function nextFrame() {
+  return new Promise(resolve => {
+    const timer = setTimeout(resolve, FRAME_LIMIT_MS);
+    requestAnimationFrame(() => {
+      clearTimeout(timer);
+      resolve();
+    });
+  });
+}
+
+const hasArea = box => box.width > 0 && box.height > 0;
+
+// The boxes of `el`; if it has none of its own, those of its content.
+function boxesOf(el) {
+  const own = Array.from(el.getClientRects()).filter(hasArea);
+  if (own.length > 0) return own;
+  const range = document.createRange();
+  range.selectNodeContents(el);
+  return Array.from(range.getClientRects()).filter(hasArea);
+}
+
+const isSeen = el => el.checkVisibility({ visibilityProperty: true });
+
+// The innermost element at a point of the viewport.
+function hitAt(x, y) {
+  let root = document;
+  let el = null;
+  for (;;) {
+    const next = root.elementFromPoint(x, y);
+    if (next === null || next === el) return el;
+    el = next;
+    root = shadowOf(el);
+    if (root === null) return el;
+  }
+}
+
+const WRAPPING = 'a, button, label, summary, [role=button], [role=link], [role=option], [role=menuitem], [role=tab]';
+
+// Whether a click that hits `hit` is a click on `el`.
+function receives(hit, el) {
+  if (isInside(hit, el)) return true;
+  // Closed shadow roots show their host instead of what is in them.
+  if (closedRoots.has(hit) && isInside(el, hit)) return true;
+  for (let n = hit; n instanceof Element; n = parentOf(n)) {
+    if (n.localName === 'label' && n.control === el) return true;
+  }
+  // Part of a button that lets the pointer through to the button.
+  const wrapper = el.closest(WRAPPING);
+  return wrapper !== null && wrapper !== el && isInside(hit, wrapper);
+}
+
+// Points to try, as parts of the visible box: the middle first, as a person would.
+const POINTS = [
+  [0.5, 0.5],
+  [0.25, 0.5],
+  [0.75, 0.5],
+  [0.5, 0.25],
+  [0.5, 0.75],
+];
+
+// A point of `el` that the pointer hits, or what is in the way.
+function findPoint(el) {
+  let cover = null;
+  for (const box of boxesOf(el)) {
+    const left = Math.max(box.left, 0);
+    const top = Math.max(box.top, 0);
+    const right = Math.min(box.right, innerWidth);
+    const bottom = Math.min(box.bottom, innerHeight);
+    if (right - left < 1 || bottom - top < 1) continue;
+    for (const [across, down] of POINTS) {
+      const x = left + (right - left) * across;
+      const y = top + (bottom - top) * down;
+      const hit = hitAt(x, y);
+      if (hit === null) continue;
+      if (receives(hit, el)) return { x, y };
+      cover ??= hit;
+    }
+  }
+  return { cover };
+}
+
+// Whether a person can operate the element with `number`; see `Readiness` in page/element.rs.
+// `pointer`: it must be hit by the pointer, at the answered point. `attempt` counts calls.
+async function readiness({ number, pointer, attempt }) {
+  let el = elementOf(number);
+  if (el === null) return { state: 'gone' };
+  if (!isSeen(el) || boxesOf(el).length === 0) return { state: 'hidden' };
+  if (isDisabled(el)) return { state: 'disabled' };
+  if (isInert(el)) return { state: 'inert' };
+  if (!pointer) return { state: 'ready', x: 0, y: 0 };
+  let point = findPoint(el);
+  if (point.x === undefined) {
+    el.scrollIntoView({
+      behavior: 'instant',
+      // Where something stays in the way at one place, another may be free of it.
+      block: ['center', 'end', 'start'][attempt % 3],
+      inline: 'center',
+    });
+  }
+  const before = el.getBoundingClientRect();
+  await nextFrame();
+  el = elementOf(number);
+  if (el === null) return { state: 'gone' };
+  const after = el.getBoundingClientRect();
+  const moved = Math.max(
+    Math.abs(after.x - before.x),
+    Math.abs(after.y - before.y),
+    Math.abs(after.width - before.width),
+    Math.abs(after.height - before.height),
+  );
+  if (moved > STILL_PIXELS) return { state: 'moving' };
+  point = findPoint(el);
+  if (point.x !== undefined) return { state: 'ready', x: point.x, y: point.y };
+  if (getComputedStyle(el).pointerEvents === 'none') return { state: 'untouchable' };
+  if (point.cover === null) return { state: 'offscreen' };
+  return { state: 'covered', by: describe(point.cover) };
+}
+
+let guard = null;
+
+function endGuard() {
+  const ended = guard;
+  guard = null;
+  if (ended === null) return { blocked: null };
+  clearTimeout(ended.timer);
+  for (const type of GUARDED) removeEventListener(type, ended.listener, true);
+  return { blocked: ended.blocked };
+}
+
+// Checks once more that the point hits the element, and lets no click through that begins elsewhere.
+function beginGuard({ number, x, y }) {
+  endGuard();
+  const el = elementOf(number);
+  if (el === null) return { state: 'gone' };
+  const hit = hitAt(x, y);
+  if (hit === null) return { state: 'offscreen' };
+  if (!receives(hit, el)) return { state: 'covered', by: describe(hit) };
+  const started = { begun: false, blocked: null, timer: setTimeout(endGuard, GUARD_MS), listener: null };
+  started.listener = event => {
+    if (!event.isTrusted || started.begun) return;
+    const target = event.composedPath()[0];
+    if (started.blocked === null && target instanceof Element && receives(target, el)) {
+      // From here on the page sees what a person's click would show it.
+      started.begun = true;
+      return;
+    }
+    started.blocked ??= target instanceof Element ? describe(target) : 'the document';
+    event.preventDefault();
+    event.stopImmediatePropagation();
+  };
+  guard = started;
+  for (const type of GUARDED) addEventListener(type, started.listener, true);
+  return { state: 'ready', x, y };
+}
+
+// Lets the tasks that are queued now run first.
+function tick() {
+  return new Promise(resolve => {
+    setTimeout(resolve, 0);
+  });
+}
+
+// Ends the guard after a click, when the tasks that the click queued have run.
+async function afterClick() {
+  await tick();
+  return endGuard();
+}

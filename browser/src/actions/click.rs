@@ -49,11 +49,7 @@ pub(crate) async fn click(tab: &Tab, input: &Click) -> Result<types::Tab, Operat
             return Err(kept_by(&dialog));
         }
     }
-    tokio::select! {
-        biased;
-        () = before.ticked(tab) => {}
-        _ = tab.dialog_opened() => {}
-    }
+    before.ticked(tab).await;
     Ok(tab.summary())
 }
 

@@ -52,7 +52,7 @@ pub(crate) async fn evaluate(tab: &Tab, input: &Evaluate) -> Result<Evaluated, O
     })
 }
 
-async fn evaluate_within(
+pub(super) async fn evaluate_within(
     tab: &Tab,
     frame: &FrameInfo,
     script: &str,
@@ -262,7 +262,13 @@ impl Run<'_> {
             return Err(OperationError::new(ErrorCode::OperationFailed, reason).into());
         }
         let value = match &object.object_id {
-            Some(id) => self.to_json(id).await?,
+            Some(id) => {
+                let value = self.to_json(id).await;
+                // Only to save memory in the page; what else it might answer is of no interest.
+                let release = json!({ "objectGroup": GROUP });
+                let _ = self.call("Runtime.releaseObjectGroup", release).await;
+                value?
+            }
             None => object.value.unwrap_or(Value::Null),
         };
         let chars = chars(&value);

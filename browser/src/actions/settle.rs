@@ -43,10 +43,7 @@ impl Before {
         }
         let loaded = view.wait_for(|view| !view.loading || view.dialog.is_some() || view.crashed);
         // After the limit, and when the tab is closed, the answer tells the state as it is.
-        let in_time = timeout(LOAD_LIMIT, loaded).await.is_ok();
-        if in_time && tab.dialog().is_none() {
-            tab.refresh().await;
-        }
+        let _ = timeout(LOAD_LIMIT, loaded).await;
     }
 
     /// Gives the main frame a turn for the tasks that an action queued, such as sending a form, then as
@@ -62,5 +59,10 @@ impl Before {
             _ = tab.dialog_opened() => return,
         }
         self.settled(tab).await;
+        tokio::select! {
+            // What was done may have changed the title.
+            () = tab.refresh() => {}
+            _ = tab.dialog_opened() => {}
+        }
     }
 }

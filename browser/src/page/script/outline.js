@@ -5,6 +5,8 @@
 const NODES_MAX = 300_000;
 // Options of a closed or scrolling list that the outline shows before it tells their number. `find` sees all.
 const OPTIONS_SHOWN = 25;
+// Lines below the wanted depth that are counted; beyond, their number is not worth the time.
+const DEEPER_MAX = 200;
 // Frames with a side up to this many pixels are beacons, not content.
 const BEACON_PIXELS = 2;
 
@@ -28,14 +30,18 @@ class Outline {
     this.limit = limit;
     this.boxes = boxes;
     this.lines = [];
-    // Lines below `depth`, and lines beyond `limit`.
+    // Lines below `depth`, up to DEEPER_MAX.
     this.deeper = 0;
-    this.more = 0;
+    // The limit is reached and there is more.
+    this.over = false;
+    // Elements looked at.
     this.nodes = 0;
+    // Too many elements, or too deep.
     this.cut = false;
     this.text = '';
     this.textLevel = 0;
     this.modal = modalDialog();
+    this.lastPointer = { parent: null, tag: '', pointer: false };
   }
 
   walk(root) {
@@ -44,7 +50,7 @@ class Outline {
     this.flush();
   }
 
-  // Whether a line at `level` is only counted.
+  // Whether a line at `level` is not going to be told.
   full(level) {
     return level >= this.depth || this.lines.length >= this.limit;
   }
@@ -52,12 +58,19 @@ class Outline {
   // Adds `line`, or counts it; answers whether it was added.
   push(line) {
     if (line.level >= this.depth) this.deeper++;
-    else if (this.lines.length >= this.limit) this.more++;
+    else if (this.lines.length >= this.limit) this.over = true;
     else {
       this.lines.push(line);
       return true;
     }
     return false;
+  }
+
+  // About how many lines there are beyond the limit: as many for an element as so far.
+  more(root) {
+    if (!this.over) return 0;
+    const left = root.getElementsByTagName('*').length - this.nodes;
+    return Math.max(1, Math.round((left * this.lines.length) / Math.max(1, this.nodes)));
   }
 
   addText(text, level) {
@@ -93,6 +106,7 @@ class Outline {
   }
 
   element(el, level, flags, nesting) {
+    if (this.over || (level >= this.depth && this.deeper >= DEEPER_MAX)) return;
     const tag = el.localName;
     if (UNSEEN.has(tag)) return;
     if (++this.nodes > NODES_MAX || nesting > DOM_NESTING) {
@@ -121,11 +135,11 @@ class Outline {
 
   // A visible element.
   shown(el, tag, style, level, flags, nesting) {
-    const pointer = style.cursor === 'pointer';
-    const below = pointer ? flags | POINTER : flags & ~POINTER;
-    if (tag === 'label' && this.label(el, level, flags, below, nesting)) return;
     const role = tag === 'iframe' || tag === 'frame' ? 'iframe' : roleOf(el);
     const focusable = el.tabIndex >= 0;
+    const pointer = focusable || this.hasPointer(el, tag, style);
+    const below = pointer ? flags | POINTER : flags & ~POINTER;
+    if (tag === 'label' && this.label(el, level, flags, below, nesting)) return;
     const clickable = pointer && (flags & POINTER) === 0 && tag !== 'label' && !(flags & QUIET);
     let named = TRANSPARENT.has(role)
       ? focusable || clickable || (role === 'generic' && el.hasAttribute('aria-label'))
@@ -133,9 +147,7 @@ class Outline {
     const operable = focusable || clickable || OPERABLE.has(role);
     if ((flags & QUIET) !== 0 && !operable) named = false;
     if (!named) {
-      if (style.contentVisibility !== 'hidden') {
-        this.children(el, level, below, nesting, (flags & QUIET) === 0);
-      }
+      if (!skipsContent(el, style)) this.children(el, level, below, nesting, (flags & QUIET) === 0);
       return;
     }
     if (role === 'iframe') {
@@ -160,13 +172,24 @@ class Outline {
     if (added) this.fold(line);
   }
 
+  // Whether the pointer shows a hand over `el`. Elements without attributes look like their like next
+  // to them, which saves the style of most cells and items.
+  hasPointer(el, tag, style) {
+    if (el.hasAttributes()) return style.cursor === 'pointer';
+    const known = this.lastPointer;
+    if (known.parent !== el.parentNode || known.tag !== tag) {
+      this.lastPointer = { parent: el.parentNode, tag, pointer: style.cursor === 'pointer' };
+    }
+    return this.lastPointer.pointer;
+  }
+
   isNamedPart(el, role) {
     return isNamed(el) || (role === 'group' && nativeName(el, role).trim() !== '');
   }
 
   // What stands below the line of `el`.
   content(el, tag, role, line, flags, nesting, style) {
-    if (style.contentVisibility === 'hidden') return;
+    if (skipsContent(el, style)) return;
     const level = line.level + 1;
     if (tag === 'select') {
       this.options(el, level, flags);
@@ -262,6 +285,9 @@ class Outline {
   }
 }
 
+// Whether the content of `el` is not rendered though `el` is (`hidden=until-found`, content-visibility).
+const skipsContent = (el, style) => el.hasAttributes() && style.contentVisibility === 'hidden';
+
 function rounded(box) {
   return [Math.round(box.x), Math.round(box.y), Math.round(box.width), Math.round(box.height)];
 }
@@ -276,16 +302,25 @@ function frameOrigin(el) {
   ];
 }
 
+function textOf(line) {
+  if (line.role === 'text') return `text ${JSON.stringify(line.name)}`;
+  return `[${line.role}]${line.name === '' ? '' : ' ' + JSON.stringify(line.name)}${line.states}`;
+}
+
+// Whether `line` holds `needle` (in lower case): as it is told, or without the quoting.
+function holds(line, needle) {
+  return (
+    `${line.role} ${line.name}${line.states}`.toLowerCase().includes(needle) ||
+    textOf(line).toLowerCase().includes(needle)
+  );
+}
+
 // The form in which lines travel: [level, number or 0, text, box or null, origin or null].
 function packed(line, boxes) {
-  const text =
-    line.role === 'text'
-      ? `text ${JSON.stringify(line.name)}`
-      : `[${line.role}]${line.name === '' ? '' : ' ' + JSON.stringify(line.name)}${line.states}`;
   return [
     line.level,
     line.el === null ? 0 : numberOf(line.el),
-    text,
+    textOf(line),
     boxes && line.measured ? rounded(line.measured.getBoundingClientRect()) : null,
     line.frame ? frameOrigin(line.el) : null,
   ];
@@ -303,13 +338,11 @@ function outlineOf({ root, depth, limit, boxes, needle }) {
   });
   outline.walk(top);
   let lines = outline.lines;
-  let more = outline.more;
+  let more = outline.more(top);
   if (searching) {
     const wanted = needle.toLowerCase();
     // Frames stay, so that the caller can join what was found in them.
-    lines = lines.filter(
-      line => line.frame || `${line.role} ${line.name}${line.states}`.toLowerCase().includes(wanted),
-    );
+    lines = lines.filter(line => line.frame || holds(line, wanted));
     more = Math.max(0, lines.length - limit);
     lines = lines.slice(0, limit);
   }

@@ -1,0 +1,56 @@
+//! How the proxy gets its outgoing connections. It does not say what they travel over.
+
+use std::future::Future;
+use std::io;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use yonder_protocol::{Target, TunnelError, TunnelErrorCode};
+
+/// How much certainty a client of the proxy needs before it is told that a tunnel is open.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum DialMode {
+    /// Return once the target answered or failed.
+    Verdict,
+    /// Return at once; data may ride with the open. A failure shows as a reset of the stream.
+    Optimistic,
+}
+
+/// Opens byte streams to targets.
+pub trait Dial: Send + Sync + 'static {
+    /// A connection to a target.
+    ///
+    /// `shutdown` ends the writing half alone. Dropping the stream without it cuts the connection. A
+    /// stream that fails yields the [`std::io::Error`] made from a [`TunnelError`], so that the
+    /// cause can be shown.
+    type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
+
+    /// Opens a stream to `target` for `session`, the browser session whose credential the request
+    /// carried.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future is dropped when the client goes away; whatever it has begun must end then.
+    fn dial(
+        &self,
+        session: &str,
+        target: &Target,
+        mode: DialMode,
+    ) -> impl Future<Output = Result<Self::Stream, TunnelError>> + Send;
+}
+
+/// What a stream's failure says about its tunnel.
+pub(crate) fn tunnel_error(error: &io::Error) -> TunnelError {
+    if let Some(cause) = error
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<TunnelError>())
+    {
+        return cause.clone();
+    }
+    let code = match error.kind() {
+        io::ErrorKind::ConnectionRefused => TunnelErrorCode::Refused,
+        io::ErrorKind::TimedOut => TunnelErrorCode::TimedOut,
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => TunnelErrorCode::Reset,
+        _ => TunnelErrorCode::Internal,
+    };
+    TunnelError::new(code, error.to_string())
+}

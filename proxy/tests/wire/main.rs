@@ -1,0 +1,5 @@
+//! The proxy as seen from outside: raw bytes over real sockets, a client on one side and a target on the
+//! other, both played by the test.
+
+mod forward;
+mod support;

@@ -85,3 +85,6 @@ async fn unless_dialog<T>(
         dialog = tab.dialog_opened() => Err(kept_by(&dialog)),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,8 +5,8 @@
 //! must know: is the element there, seen, enabled, hit by the pointer. This side joins the frames
 //! ([`outline`]), hands out refs ([`refs`]), and translates coordinates between frames ([`geometry`]).
 //!
-//! Not seen: what `aria-owns` re-parents, and content of plug-ins. Closed shadow roots are seen only
-//! where [`closed`] finds them.
+//! Closed shadow roots are seen where they belong to custom elements. Not seen: those of ordinary
+//! elements, what `aria-owns` re-parents, and the content of plug-ins.
 
 pub(crate) mod element;
 pub(crate) mod geometry;

@@ -13,7 +13,7 @@ use yonder_protocol::operation::error::{ErrorCode, OperationError};
 use yonder_protocol::operation::scalar::Ref;
 
 use super::element::Element;
-use super::world::{World, WorldError, replaced};
+use super::world::{World, WorldError};
 use crate::actions::failed;
 use crate::frames::FrameInfo;
 use crate::tab::Tab;
@@ -29,6 +29,9 @@ const CLOSING_CHARS: usize = 400;
 
 /// Frames that one outline looks into. More fit on no screen.
 const FRAMES_MAX: usize = 100;
+
+/// Closed shadow roots in closed shadow roots that are opened.
+const CLOSED_NESTING: usize = 4;
 
 /// Limit of the walk through the document that the caller asked for.
 const WALK_LIMIT: Duration = Duration::from_secs(20);
@@ -61,6 +64,8 @@ struct Walk {
     deeper: usize,
     /// The walk ended before the page did.
     cut: bool,
+    /// Elements, by number, that may have a closed shadow root and were not asked about before.
+    hosts: Vec<u64>,
 }
 
 /// Level, number of the element or 0, text, box, and for a frame where its document begins.
@@ -180,12 +185,23 @@ async fn walk(
         world = World::of(tab.refs(), frame).await?;
         walked = world.call(limit, "outline", &argument).await;
     }
-    let Some::<Walk>(walk) = walked? else {
+    let Some::<Walk>(mut walk) = walked? else {
         return Ok(None);
     };
+    // Closed shadow roots may hold others.
+    for _ in 0..CLOSED_NESTING {
+        let opened = join_all(walk.hosts.iter().map(|host| world.open_closed_root(*host))).await;
+        if !opened.iter().any(|opened| matches!(opened, Ok(true))) {
+            break;
+        }
+        let Some::<Walk>(again) = world.call(limit, "outline", &argument).await? else {
+            return Ok(None);
+        };
+        walk = again;
+    }
     let owners = walk.lines.iter().filter(|line| line.4.is_some());
     let children = join_all(owners.map(|line| async {
-        let child = child_frame(&world, line.1).await.ok().flatten();
+        let child = world.child_frame(line.1).await.ok().flatten();
         child.map(|child| (line.1, child))
     }))
     .await;
@@ -194,30 +210,6 @@ async fn walk(
         walk,
         children: children.into_iter().flatten().collect(),
     }))
-}
-
-#[derive(Deserialize)]
-struct Described {
-    node: Node,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Node {
-    frame_id: Option<String>,
-}
-
-/// The id of the frame whose element has `number`.
-async fn child_frame(world: &World, number: u64) -> Result<Option<String>, WorldError> {
-    let Some(object) = world.element(number).await? else {
-        return Ok(None);
-    };
-    let described: Described = world
-        .session
-        .call("DOM.describeNode", json!({ "objectId": object }))
-        .await
-        .map_err(replaced)?;
-    Ok(described.node.frame_id)
 }
 
 /// The text while it grows.

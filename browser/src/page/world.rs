@@ -36,6 +36,8 @@ pub(crate) struct World {
     pub(crate) session: Session,
     /// The script's object, by the browser's name for it.
     object: String,
+    /// The world's context; only ever used together with an object of it, see the module's words.
+    context: i64,
 }
 
 /// Why a call into a world has no result.
@@ -139,6 +141,7 @@ impl World {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             frame: frame.id.clone(),
             session: frame.session.clone(),
+            context: context.execution_context_id,
             object: object.ok_or_else(|| {
                 WorldError::Script(made.exception_details.map_or_else(
                     || "the script has no value".to_owned(),
@@ -186,7 +189,7 @@ impl World {
     ///
     /// # Errors
     /// See [`WorldError`].
-    pub(crate) async fn element(&self, number: u64) -> Result<Option<String>, WorldError> {
+    async fn element(&self, number: u64) -> Result<Option<String>, WorldError> {
         let reply: Evaluation = self
             .session
             .call(
@@ -201,6 +204,95 @@ impl World {
             .await
             .map_err(replaced)?;
         Ok(reply.result.object_id)
+    }
+}
+
+/// A DOM node with what is directly in it.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Node {
+    frame_id: Option<String>,
+    #[serde(default)]
+    shadow_roots: Vec<ShadowRoot>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ShadowRoot {
+    backend_node_id: i64,
+    #[serde(default)]
+    shadow_root_type: String,
+}
+
+#[derive(Deserialize)]
+struct Described {
+    node: Node,
+}
+
+#[derive(Deserialize)]
+struct Resolved {
+    object: RemoteObject,
+}
+
+impl World {
+    async fn describe(&self, number: u64) -> Result<Option<Node>, WorldError> {
+        let Some(object) = self.element(number).await? else {
+            return Ok(None);
+        };
+        let described: Described = self
+            .session
+            .call(
+                "DOM.describeNode",
+                json!({ "objectId": object, "depth": 1, "pierce": true }),
+            )
+            .await
+            .map_err(replaced)?;
+        Ok(Some(described.node))
+    }
+
+    /// The id of the frame whose element has `number`.
+    ///
+    /// # Errors
+    /// See [`WorldError`].
+    pub(super) async fn child_frame(&self, number: u64) -> Result<Option<String>, WorldError> {
+        Ok(self.describe(number).await?.and_then(|node| node.frame_id))
+    }
+
+    /// Hands the closed shadow root of the element with `number` to the script, and answers whether there is one.
+    ///
+    /// # Errors
+    /// See [`WorldError`].
+    pub(super) async fn open_closed_root(&self, number: u64) -> Result<bool, WorldError> {
+        let node = self.describe(number).await?;
+        let roots = node.map(|node| node.shadow_roots).unwrap_or_default();
+        let Some(root) = roots.iter().find(|root| root.shadow_root_type == "closed") else {
+            return Ok(false);
+        };
+        let resolved: Resolved = self
+            .session
+            .call(
+                "DOM.resolveNode",
+                json!({
+                    "backendNodeId": root.backend_node_id,
+                    "executionContextId": self.context,
+                    "objectGroup": WORLD_NAME,
+                }),
+            )
+            .await
+            .map_err(replaced)?;
+        let _: Evaluation = self
+            .session
+            .call(
+                "Runtime.callFunctionOn",
+                json!({
+                    "objectId": self.object,
+                    "functionDeclaration": "function (number, root) { this.adopt(number, root); }",
+                    "arguments": [{ "value": number }, { "objectId": resolved.object.object_id }],
+                }),
+            )
+            .await
+            .map_err(replaced)?;
+        Ok(true)
     }
 }
 

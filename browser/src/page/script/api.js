@@ -56,4 +56,9 @@ return {
   __proto__: null,
   run: async (method, argument) => JSON.stringify((await methods[method](argument)) ?? null),
   element: elementOf,
+  // Takes over the closed shadow root of the element with `number`.
+  adopt: (number, root) => {
+    const host = elementOf(number);
+    if (host !== null) closedRoots.set(host, root);
+  },
 };

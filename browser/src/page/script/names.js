@@ -18,6 +18,8 @@ function shortened(text, limit) {
 
 // The shadow roots that script may not ask for; the caller hands them over (see `adopt` in api.js).
 const closedRoots = new WeakMap();
+// Elements about whose closed shadow root the caller was asked.
+const askedHosts = new WeakSet();
 
 const shadowOf = el => el.shadowRoot ?? closedRoots.get(el) ?? null;
 

@@ -10,6 +10,9 @@ const DEEPER_MAX = 200;
 // Frames with a side up to this many pixels are beacons, not content.
 const BEACON_PIXELS = 2;
 
+// Elements of one walk about whose closed shadow root the caller is asked.
+const HOSTS_MAX = 100;
+
 // Roles without a line of their own: they mark up text or group what stands for itself.
 const TRANSPARENT = new Set(
   (
@@ -17,6 +20,9 @@ const TRANSPARENT = new Set(
     'subscript suggestion superscript time'
   ).split(' '),
 );
+
+// Elements whose text is the name of their parent.
+const CAPTION_OF = { __proto__: null, legend: 'fieldset', caption: 'table', figcaption: 'figure' };
 
 // What a walk knows of the elements above.
 const QUIET = 1; // a name above tells this text already
@@ -40,6 +46,8 @@ class Outline {
     this.cut = false;
     this.text = '';
     this.textLevel = 0;
+    // Elements that may have a closed shadow root.
+    this.hosts = [];
     this.modal = modalDialog();
     this.lastPointer = { parent: null, tag: '', pointer: false };
   }
@@ -87,7 +95,13 @@ class Outline {
   }
 
   children(el, level, flags, nesting, textShown) {
+    if (el.localName === 'details' && !el.open) {
+      const summary = el.querySelector(':scope > summary');
+      if (summary !== null) this.element(summary, level, flags, nesting + 1);
+      return;
+    }
     const shadow = shadowOf(el);
+    if (shadow === null && el.localName.includes('-')) this.noteHost(el);
     if (shadow === null && el.localName === 'slot') {
       const assigned = el.assignedNodes();
       if (assigned.length > 0) {
@@ -98,6 +112,13 @@ class Outline {
     for (let node = (shadow ?? el).firstChild; node !== null; node = node.nextSibling) {
       this.node(node, level, flags, nesting, textShown);
     }
+  }
+
+  // A custom element without an open shadow root may have a closed one, which the caller can find out.
+  noteHost(el) {
+    if (this.hosts.length >= HOSTS_MAX || askedHosts.has(el) || !el.matches(':defined')) return;
+    askedHosts.add(el);
+    this.hosts.push(el);
   }
 
   node(node, level, flags, nesting, textShown) {
@@ -139,6 +160,11 @@ class Outline {
     const focusable = el.tabIndex >= 0;
     const pointer = focusable || this.hasPointer(el, tag, style);
     const below = pointer ? flags | POINTER : flags & ~POINTER;
+    if (tag in CAPTION_OF && el.parentElement?.localName === CAPTION_OF[tag] && !isNamed(el.parentElement)) {
+      // It is the name of the element around.
+      this.children(el, level, below | QUIET, nesting, false);
+      return;
+    }
     if (tag === 'label' && this.label(el, level, flags, below, nesting)) return;
     const clickable = pointer && (flags & POINTER) === 0 && tag !== 'label' && !(flags & QUIET);
     let named = TRANSPARENT.has(role)
@@ -202,11 +228,6 @@ class Outline {
     if (LEAVES.has(role) && el.firstElementChild === null && shadowOf(el) === null) return;
     const told =
       NAMED_BY_CONTENT.has(role) || LEAVES.has(role) || (FIELD_ROLES.has(role) && line.states.includes(' value='));
-    if (tag === 'details' && !el.open) {
-      const summary = el.querySelector(':scope > summary');
-      if (summary !== null) this.element(summary, level, flags, nesting + 1);
-      return;
-    }
     this.children(el, level, told ? flags | QUIET : flags & ~QUIET, nesting, !told);
     this.flush();
   }
@@ -329,7 +350,7 @@ function packed(line, boxes) {
 // The outline of the element with number `root` (0: of the document), see `Walk` in page/outline.rs.
 function outlineOf({ root, depth, limit, boxes, needle }) {
   const top = root === 0 ? document.documentElement : elementOf(root);
-  if (top === null) return root === 0 ? { lines: [], more: 0, deeper: 0, cut: false } : null;
+  if (top === null) return root === 0 ? { lines: [], more: 0, deeper: 0, cut: false, hosts: [] } : null;
   const searching = needle !== null;
   const outline = new Outline({
     depth: searching ? Infinity : depth,
@@ -351,5 +372,6 @@ function outlineOf({ root, depth, limit, boxes, needle }) {
     more,
     deeper: outline.deeper,
     cut: outline.cut,
+    hosts: outline.hosts.map(numberOf),
   };
 }

@@ -3,20 +3,29 @@
 // Movement between two frames, in CSS pixels, up to which an element counts as still. A button that
 // breathes in an endless animation can be clicked; one that slides cannot.
 const STILL_PIXELS = 0.5;
-// A page that is not drawn has no animation frames. It is looked at again after this time.
-const FRAME_LIMIT_MS = 100;
+// A hidden page has no animation frames, and a busy one few. Milliseconds to wait for one.
+const HIDDEN_FRAME_MS = 50;
+const FRAME_LIMIT_MS = 1000;
 // The guard of a click ends by itself, in case that the caller is gone. Milliseconds.
 const GUARD_MS = 2000;
 const GUARDED = 'pointerdown mousedown pointerup mouseup click dblclick auxclick contextmenu'.split(' ');
 
 function nextFrame() {
   return new Promise(resolve => {
-    const timer = setTimeout(resolve, FRAME_LIMIT_MS);
+    const timer = setTimeout(resolve, document.hidden ? HIDDEN_FRAME_MS : FRAME_LIMIT_MS);
     requestAnimationFrame(() => {
       clearTimeout(timer);
       resolve();
     });
   });
+}
+
+// Whether a style animation runs on `el` or around it.
+function isAnimated(el) {
+  for (let n = el; n !== null; n = parentOf(n)) {
+    if (n instanceof Element && n.getAnimations().some(animation => animation.playState === 'running')) return true;
+  }
+  return false;
 }
 
 const hasArea = box => box.width > 0 && box.height > 0;
@@ -108,6 +117,9 @@ async function readiness({ number, pointer, attempt }) {
       inline: 'center',
     });
   }
+  // Between two frames the browser computes animations for the time of the next one, so that only
+  // places of two frames tell whether an animated element moves.
+  if (isAnimated(el)) await nextFrame();
   const before = el.getBoundingClientRect();
   await nextFrame();
   el = elementOf(number);

@@ -1,0 +1,268 @@
+use super::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clicks_are_those_of_a_person() {
+    let stage = Stage::new().await;
+    stage.site.page("/next", "<h1>Next</h1>");
+    stage.site.page("/slow", "<h1>Slow</h1>");
+    stage
+        .show(
+            r#"<style>#m{position:relative}</style><script>
+            const log = []; for (const t of ['mousedown','mouseup','click','dblclick','contextmenu','auxclick'])
+              addEventListener(t, e => { log.push(`${t} ${e.button} ${e.detail} ${e.isTrusted} ${e.ctrlKey}${e.shiftKey}`); if (t=='contextmenu') e.preventDefault() })
+            </script><button>Plain</button><div style="height:3000px"></div><button id=far>Far</button>
+            <div style="transform:rotate(30deg) scale(.8);width:200px"><button>Turned</button></div>
+            <label><input type=checkbox id=c style="opacity:0;position:absolute;width:1px;height:1px"><span>Drawn</span></label>
+            <select id=s><option>One<option>Two<option disabled>Three</select>
+            <select id=mm multiple><option>A<option>B</select>
+            <a href=/next>Leave</a> <a href=/slow>Slowly</a>
+            <form action=/next><button>Send</button></form>"#,
+        )
+        .await;
+    stage.click("Plain").await.unwrap();
+    assert_eq!(
+        stage.evaluate("log.splice(0)").await,
+        json!([
+            "mousedown 0 1 true falsefalse",
+            "mouseup 0 1 true falsefalse",
+            "click 0 1 true falsefalse"
+        ])
+    );
+    let plain = stage.find("Plain").await;
+    stage
+        .run(
+            "click",
+            json!({ "ref": plain, "count": 2, "modifiers": ["Control", "Shift"] }),
+        )
+        .await
+        .unwrap();
+    let log = stage.evaluate("log.splice(0)").await;
+    assert!(
+        log.to_string().contains("dblclick 0 2 true truetrue"),
+        "{log}"
+    );
+    stage
+        .run("click", json!({ "ref": plain, "button": "right" }))
+        .await
+        .unwrap();
+    assert!(
+        stage
+            .evaluate("log.splice(0)")
+            .await
+            .to_string()
+            .contains("contextmenu 2")
+    );
+    stage
+        .run("click", json!({ "ref": plain, "button": "middle" }))
+        .await
+        .unwrap();
+    assert!(
+        stage
+            .evaluate("log.splice(0)")
+            .await
+            .to_string()
+            .contains("auxclick 1")
+    );
+
+    // Out of sight, turned, drawn by a label.
+    stage.click("Far").await.unwrap();
+    assert!(
+        stage
+            .evaluate("scrollY > 1000 && log.splice(0).length === 3")
+            .await
+            == true
+    );
+    stage.click("Turned").await.unwrap();
+    assert_eq!(stage.evaluate("log.splice(0).length").await, 3);
+    stage.click("Drawn").await.unwrap();
+    assert_eq!(stage.evaluate("c.checked").await, true);
+
+    // Options.
+    stage
+        .evaluate("void (s.onchange = e => document.title = s.value)")
+        .await;
+    let chosen = stage.click("Two").await.unwrap();
+    assert_eq!(chosen["title"], "Two");
+    refused(
+        stage.click("Three").await,
+        ErrorCode::NotActionable,
+        "disabled",
+    );
+    stage.click("\"A\"").await.unwrap();
+    let b = stage.find("\"B\"").await;
+    stage
+        .run("click", json!({ "ref": b, "modifiers": ["Control"] }))
+        .await
+        .unwrap();
+    assert_eq!(
+        stage
+            .evaluate("[...mm.selectedOptions].map(o => o.text)")
+            .await,
+        json!(["A", "B"])
+    );
+
+    // What a click starts is waited for.
+    let tab = stage.click("Leave").await.unwrap();
+    assert_eq!(
+        (&tab["url"], &tab["title"], &tab["loading"]),
+        (
+            &json!("http://site.test/next"),
+            &json!("/next"),
+            &json!(false)
+        )
+    );
+    stage.go("http://site.test/").await;
+    let tab = stage.click("Slowly").await.unwrap();
+    assert_eq!(
+        (&tab["url"], &tab["title"]),
+        (&json!("http://site.test/slow"), &json!("/slow"))
+    );
+    stage.go("http://site.test/").await;
+    let tab = stage.click("Send").await.unwrap();
+    assert_eq!(tab["url"], "http://site.test/next?");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clicks_in_frames_of_every_kind() {
+    let stage = Stage::new().await;
+    stage.site.page("/inner", "<div style='height:500px'></div><button onclick=\"this.textContent='Done '+event.isTrusted\">Inner</button>");
+    stage.site.page("/nest", "<iframe title=deep style='margin:30px;border:7px solid' src=http://site.test/inner></iframe>");
+    stage
+        .show(
+            "<div style='height:1500px'></div><div style='transform:rotate(10deg) scale(.7);margin:60px'>
+             <iframe title=same src=/inner></iframe><iframe title=cross width=400 height=300 style='border:9px solid;padding:5px' src=http://other.test/nest></iframe></div>
+             <div style='position:relative;width:320px'><iframe title=veiled src=/inner></iframe><div id=veil style='position:absolute;inset:0'></div></div>
+             <div style='position:relative;width:320px'><iframe title=veiled2 src=http://other.test/inner></iframe><div id=veil2 style='position:absolute;inset:0'></div></div>",
+        )
+        .await;
+    let content = stage.snapshot().await;
+    let refs: Vec<&str> = content
+        .lines()
+        .filter(|line| line.contains("\"Inner\""))
+        .map(|line| line.trim_start().split(' ').next().unwrap())
+        .collect();
+    assert_eq!(refs.len(), 4, "{content}");
+    for element in &refs[..2] {
+        stage.run("click", json!({ "ref": element })).await.unwrap();
+        let part = stage
+            .run("snapshot", json!({ "ref": element }))
+            .await
+            .unwrap();
+        assert!(
+            part["content"].as_str().unwrap().contains("Done true"),
+            "{part}"
+        );
+    }
+    // Something of the page lies over the whole frame.
+    let (same, cross) = tokio::join!(
+        stage.run("click", json!({ "ref": refs[2] })),
+        stage.run("click", json!({ "ref": refs[3] })),
+    );
+    refused(same, ErrorCode::NotActionable, "covered");
+    refused(cross, ErrorCode::NotActionable, "covered");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_clicked_is_told_with_the_reason() {
+    let stage = Stage::new().await;
+    stage
+        .show(
+            r#"<div style="position:relative;width:100px"><button onclick="out.textContent='wrong'">Under</button><div id=veil class=shade style="position:absolute;inset:0"></div></div>
+            <button disabled onclick="out.textContent='wrong'">Off</button>
+            <button id=ghost style="pointer-events:none">Ghost</button>
+            <button id=mover style="position:relative;animation:m 3s linear infinite">Mover</button><style>@keyframes m{from{left:0}to{left:600px}}</style>
+            <button id=later disabled onclick="out.textContent='later'">Later</button>
+            <div style="position:relative;width:100px"><button onclick="out.textContent='uncovered'">Soon</button><div id=soon style="position:absolute;inset:0"></div></div>
+            <button id=gone>Gone</button><button style="position:fixed;left:-500px">Away</button>
+            <p id=out>Ready</p>"#,
+        )
+        .await;
+    let started = std::time::Instant::now();
+    let (under, off) = (stage.find("Under").await, stage.find("Off").await);
+    let (ghost, mover, away) = (
+        stage.find("Ghost").await,
+        stage.find("Mover").await,
+        stage.find("Away").await,
+    );
+    let gone = stage.find("Gone").await;
+    let click = |element: String| stage.run("click", json!({ "ref": element }));
+    // All at once: each takes its whole time.
+    let (under, off, ghost, away) =
+        tokio::join!(click(under), click(off), click(ghost), click(away));
+    refused(
+        under,
+        ErrorCode::NotActionable,
+        "<div id=\"veil\" class=\"shade\">",
+    );
+    refused(off, ErrorCode::NotActionable, "disabled");
+    refused(ghost, ErrorCode::NotActionable, "pointer-events");
+    refused(away, ErrorCode::NotActionable, "scrolled into view");
+    refused(click(mover).await, ErrorCode::NotActionable, "moving");
+    assert!(started.elapsed() < Duration::from_secs(30));
+    stage
+        .evaluate("gone.style.display='none'; setTimeout(() => gone.remove(), 200)")
+        .await;
+    refused(click(gone).await, ErrorCode::NotFound, "new snapshot");
+    assert_eq!(stage.evaluate("out.textContent").await, "Ready");
+
+    // What becomes ready in time is clicked.
+    stage
+        .evaluate("setTimeout(() => later.disabled = false, 600)")
+        .await;
+    stage.click("Later").await.unwrap();
+    assert_eq!(stage.evaluate("out.textContent").await, "later");
+    stage
+        .evaluate("setTimeout(() => document.getElementById('soon').remove(), 600)")
+        .await;
+    stage.click("Soon").await.unwrap();
+    assert_eq!(stage.evaluate("out.textContent").await, "uncovered");
+
+    // Something comes in between when the pointer arrives.
+    stage
+        .show("<div style='position:relative;width:100px'><button id=b onclick=\"document.title='wrong'\">Trap</button></div><script>b.onmouseenter=()=>{const d=document.createElement('div');d.id='late';d.style='position:fixed;inset:0';document.body.append(d)}</script>")
+        .await;
+    refused(
+        stage.click("Trap").await,
+        ErrorCode::NotActionable,
+        "id=\"late\"",
+    );
+    assert_eq!(stage.evaluate("document.title").await, "/");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_click_that_opens_a_dialog_answers() {
+    let stage = Stage::new().await;
+    stage.show("<button onclick=\"document.title='before';alert('Hello');document.title='after'\">Alert</button><button onmousedown=\"confirm('Down?')\">Down</button>").await;
+    for (name, message) in [("Alert", "Hello"), ("Down", "Down?")] {
+        let element = stage.find(name).await;
+        let answered = tokio::time::timeout(
+            Duration::from_secs(4),
+            stage.run("click", json!({ "ref": element })),
+        );
+        answered.await.unwrap().unwrap();
+        assert_eq!(stage.tab.dialog().unwrap().message, message);
+        refused(
+            stage.run("snapshot", json!({})).await,
+            ErrorCode::DialogOpen,
+            message,
+        );
+        refused(
+            stage.run("click", json!({ "ref": element })).await,
+            ErrorCode::DialogOpen,
+            message,
+        );
+        let _: Ack = stage
+            .tab
+            .session()
+            .call("Page.handleJavaScriptDialog", json!({ "accept": true }))
+            .await
+            .unwrap();
+        stage
+            .tab
+            .view()
+            .wait_for(|view| view.dialog.is_none())
+            .await
+            .unwrap();
+    }
+    assert_eq!(stage.evaluate("document.title").await, "after");
+}

@@ -54,8 +54,13 @@ struct FrameOwner {
 }
 
 #[derive(Deserialize)]
-struct Quads {
-    quads: Vec<Vec<f64>>,
+struct BoxModel {
+    model: Model,
+}
+
+#[derive(Deserialize)]
+struct Model {
+    content: Vec<f64>,
 }
 
 #[derive(Deserialize)]
@@ -118,18 +123,23 @@ pub(crate) async fn to_page(
             .map_err(replaced)?;
         let world = World::of(tab.refs(), &frame).await?;
         let viewport: Viewport = world.call(LOOK_LIMIT, "viewport", ()).await?;
-        let quads: Quads = session
+        // Quads are told from the topmost frame of the same session. (`DOM.getContentQuads` would
+        // answer border boxes for frames.)
+        let boxed: Result<BoxModel, _> = session
             .call(
-                "DOM.getContentQuads",
+                "DOM.getBoxModel",
                 json!({ "backendNodeId": owner.backend_node_id }),
             )
-            .await
-            .map_err(replaced)?;
-        let Some(quad) = quads.quads.first().and_then(|quad| Quad::new(quad)) else {
+            .await;
+        let boxed = match boxed.map_err(replaced) {
+            // The element of the frame is not rendered.
+            Err(WorldError::Replaced) => return Ok(OnPage::Covered),
+            other => other?,
+        };
+        let Some(quad) = Quad::new(&boxed.model.content) else {
             return Ok(OnPage::Covered);
         };
         point = quad.place(point, viewport.width, viewport.height);
-        // Quads are told from the topmost frame of the same session.
         let top = root_of_session(tab, parent)?;
         if pointer {
             let hit = hit(tab, &top, point).await?;

@@ -265,4 +265,11 @@ async fn a_click_that_opens_a_dialog_answers() {
             .unwrap();
     }
     assert_eq!(stage.evaluate("document.title").await, "after");
+    // The button that was down when the dialog opened is up again.
+    stage.evaluate("globalThis.seen = []; for (const t of ['mousedown', 'mouseup', 'click', 'dragstart']) addEventListener(t, e => seen.push(t + e.buttons)); document.querySelector('button').onclick = null").await;
+    stage.click("Alert").await.unwrap();
+    assert_eq!(
+        stage.evaluate("seen").await,
+        json!(["mousedown1", "mouseup0", "click0"])
+    );
 }

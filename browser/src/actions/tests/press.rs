@@ -6,8 +6,8 @@ async fn keys_do_what_they_do_for_a_person() {
     stage.site.page("/found", "<h1>Found</h1>");
     stage
         .show(
-            r#"<form action=/found><input id=q name=q autofocus></form><textarea id=t></textarea><input type=checkbox id=c>
-            <script>const log=[]; addEventListener('keydown', e => log.push([e.key, e.code, e.keyCode, e.ctrlKey, e.shiftKey, e.isTrusted].join(' ')))</script>"#,
+            "<form action=/found><input id=q name=q autofocus></form><textarea id=t></textarea><input type=checkbox id=c>
+            <script>const log=[]; addEventListener('keydown', e => log.push([e.key, e.code, e.keyCode, e.ctrlKey, e.shiftKey, e.isTrusted].join(' ')))</script>",
         )
         .await;
     let press = |key: &str| stage.run("press", json!({ "key": key }));

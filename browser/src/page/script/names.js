@@ -55,7 +55,7 @@ function nameOf(el, role) {
   const label = el.getAttribute('aria-label');
   if (label !== null && label.trim() !== '') return shortened(label, NAME_CHARS);
   let name = shortened(nativeName(el, role), NAME_CHARS);
-  if (name === '' && NAMED_BY_CONTENT.has(role)) name = contentName(el);
+  if (name === '' && NAMED_BY_CONTENT.has(role)) name = contentName(el, role);
   if (name === '') name = shortened(el.getAttribute('title') ?? '', NAME_CHARS);
   if (name === '' && FIELD_ROLES.has(role)) {
     name = shortened(el.getAttribute('placeholder') ?? el.getAttribute('aria-placeholder') ?? '', NAME_CHARS);
@@ -134,12 +134,13 @@ function labelText(el, target) {
   return visibleText(el, target);
 }
 
-function contentName(el) {
-  if (el.childElementCount === 0 && shadowOf(el) === null) {
-    const name = shortened(el.textContent, NAME_CHARS);
-    return name === '' ? generatedText(el) : name;
-  }
-  const name = shortened(visibleText(el, null), NAME_CHARS);
+// What an item of a tree or menu holds below itself is not its name.
+const SUBMENU = '[role=group], [role=menu], [role=tree], ul, ol';
+
+function contentName(el, role) {
+  const plain = el.childElementCount === 0 && shadowOf(el) === null;
+  const below = !plain && (role === 'treeitem' || role === 'menuitem') ? el.querySelector(SUBMENU) : null;
+  const name = shortened(plain ? el.textContent : visibleText(el, below), NAME_CHARS);
   return name === '' ? generatedText(el) : name;
 }
 
@@ -183,7 +184,7 @@ function gatherText(el, without, out, nesting) {
     const inline = style.display === 'inline' || style.display === 'contents';
     if (!inline) out.text += ' ';
     const own = ownText(node);
-    if (own !== null) out.text += own;
+    if (own !== null) out.text += ` ${own} `;
     else gatherText(node, without, out, nesting + 1);
     if (!inline) out.text += ' ';
   }

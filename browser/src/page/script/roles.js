@@ -100,11 +100,12 @@ const PARTS = new Set(
   ).split(' '),
 );
 
-// Roles whose name is the text that they hold (WAI-ARIA "name from: contents"). Cells, rows and tree
-// items are not here: their content is outlined below them instead of being told twice.
+// Roles whose name is the text that they hold (WAI-ARIA "name from: contents"). Cells and rows are not
+// here: their content is outlined below them instead of being told twice.
 const NAMED_BY_CONTENT = new Set(
   (
-    'button checkbox heading link menuitem menuitemcheckbox menuitemradio option radio switch tab tooltip'
+    'button checkbox heading link menuitem menuitemcheckbox menuitemradio option radio switch tab ' +
+    'tooltip treeitem'
   ).split(' '),
 );
 

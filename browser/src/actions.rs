@@ -13,6 +13,9 @@ mod settle;
 mod snapshot;
 mod wait;
 
+use std::time::Duration;
+
+use futures_util::future::join_all;
 use yonder_protocol::operation::error::{ErrorCode, OperationError};
 use yonder_protocol::operation::types::Dialog;
 
@@ -23,12 +26,15 @@ pub(crate) use self::find::find;
 pub(crate) use self::press::press;
 pub(crate) use self::snapshot::snapshot;
 pub(crate) use self::wait::wait;
-use crate::cdp::CdpError;
+use crate::cdp::{Ack, CdpError, NoParams, Session};
 use crate::page::world::WorldError;
 use crate::tab::Tab;
 
 /// Characters of a dialog's message that an error repeats.
 const MESSAGE_CHARS: usize = 300;
+
+/// How long the browser may take to end a script.
+const END_LIMIT: Duration = Duration::from_secs(5);
 
 /// The failure of an operation whose look into the page of `tab` ended in `error`.
 pub(crate) fn failed(tab: &Tab, error: impl Into<WorldError>) -> OperationError {
@@ -70,6 +76,29 @@ pub(crate) fn kept_by(dialog: &Dialog) -> OperationError {
             "the page opened a dialog ({}: {message:?}) and waits; answer it with dialog, action accept or dismiss, then go on",
             dialog.kind
         ),
+    )
+}
+
+/// The failure of an action during which `tab` answered an input event with `error`. A script that
+/// handles an event without end is ended, so that the tab can be used again.
+async fn not_taken(tab: &Tab, error: CdpError) -> OperationError {
+    if !matches!(error, CdpError::TimedOut { .. }) {
+        return failed(tab, error);
+    }
+    let mut sessions: Vec<Session> = Vec::new();
+    for frame in tab.frames() {
+        if frame.is_root_of_session && !sessions.contains(&frame.session) {
+            sessions.push(frame.session);
+        }
+    }
+    let ended = join_all(sessions.iter().map(|session| {
+        session.call_within::<Ack>(END_LIMIT, "Runtime.terminateExecution", NoParams {})
+    }));
+    // What cannot be ended shows in the next call.
+    ended.await;
+    OperationError::new(
+        ErrorCode::Timeout,
+        "the page's script did not stop handling the event and was ended; the page may be in disorder: take a snapshot, or reload it",
     )
 }
 

@@ -6,7 +6,12 @@
 pub(crate) mod keyboard;
 pub(crate) mod mouse;
 
+use std::time::Duration;
+
 use yonder_protocol::operation::types::Modifier;
+
+/// How long a page may take to handle one event: what browsers allow before they call a page unresponsive.
+pub(crate) const EVENT_LIMIT: Duration = Duration::from_secs(20);
 
 /// The modifiers as the protocol's `Input` domain counts them.
 pub(crate) fn modifier_bits(modifiers: &[Modifier]) -> u32 {

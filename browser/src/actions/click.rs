@@ -1,6 +1,7 @@
 //! `click`: presses and releases a mouse button on an element, as a person would.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Map, json};
@@ -9,9 +10,9 @@ use yonder_protocol::operation::error::{ErrorCode, OperationError};
 use yonder_protocol::operation::types::{self, Click, Modifier, MouseButton};
 
 use super::settle::Before;
-use super::{failed, kept_by};
-use crate::input::modifier_bits;
+use super::{kept_by, not_taken};
 use crate::input::mouse::{Button, Mouse};
+use crate::input::{EVENT_LIMIT, modifier_bits};
 use crate::page::element::{Element, READY_LIMIT, Spot, Verdict, fields};
 use crate::tab::Tab;
 
@@ -29,6 +30,15 @@ struct Guarded {
 /// # Errors
 /// [`ErrorCode::NotActionable`] with the reason, [`ErrorCode::NotFound`], [`ErrorCode::Stale`].
 pub(crate) async fn click(tab: &Tab, input: &Click) -> Result<types::Tab, OperationError> {
+    click_within(tab, input, EVENT_LIMIT).await
+}
+
+/// As [`click`]; the page may take `limit` to handle an event.
+pub(super) async fn click_within(
+    tab: &Tab,
+    input: &Click,
+    limit: Duration,
+) -> Result<types::Tab, OperationError> {
     let element = Element::of(tab, input.element)?;
     let before = Before::now(tab);
     let began = AtomicBool::new(false);
@@ -36,7 +46,7 @@ pub(crate) async fn click(tab: &Tab, input: &Click) -> Result<types::Tab, Operat
         if element.ask(tab, "isOption", Map::new()).await? {
             return choose(tab, &element, input).await;
         }
-        press_and_release(tab, &element, input, &began).await
+        press_and_release(tab, &element, input, limit, &began).await
     };
     tokio::select! {
         biased;
@@ -57,9 +67,10 @@ async fn press_and_release(
     tab: &Tab,
     element: &Element,
     input: &Click,
+    limit: Duration,
     began: &AtomicBool,
 ) -> Result<(), OperationError> {
-    let mouse = Mouse::new(tab.session(), modifier_bits(&input.modifiers));
+    let mouse = Mouse::new(tab.session(), modifier_bits(&input.modifiers), limit);
     let button = match input.button.unwrap_or_default() {
         MouseButton::Left => Button::Left,
         MouseButton::Right => Button::Right,
@@ -71,8 +82,9 @@ async fn press_and_release(
     let deadline = Instant::now() + READY_LIMIT;
     loop {
         let spot = element.ready_for_pointer(tab).await?;
-        let dispatch = |error| failed(tab, error);
-        mouse.move_to(spot.outer).await.map_err(dispatch)?;
+        if let Err(error) = mouse.move_to(spot.outer).await {
+            return Err(not_taken(tab, error).await);
+        }
         // Hovering may have changed the page.
         let verdict = guard(tab, element, spot).await?;
         if !matches!(verdict, Verdict::Ready { .. }) {
@@ -83,10 +95,9 @@ async fn press_and_release(
         }
         began.store(true, Ordering::Relaxed);
         for click in 1..=clicks {
-            mouse
-                .click(spot.outer, button, click)
-                .await
-                .map_err(dispatch)?;
+            if let Err(error) = mouse.click(spot.outer, button, click).await {
+                return Err(not_taken(tab, error).await);
+            }
         }
         let Ok(guarded) = element.ask::<Guarded>(tab, "afterClick", Map::new()).await else {
             // The click replaced the document that would tell.

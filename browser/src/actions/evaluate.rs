@@ -9,7 +9,7 @@ use yonder_protocol::limits;
 use yonder_protocol::operation::error::{ErrorCode, OperationError};
 use yonder_protocol::operation::types::{Evaluate, Evaluated};
 
-use super::{failed, kept_by};
+use super::{END_LIMIT, failed, kept_by};
 use crate::cdp::{Ack, CdpError, NoParams, Session};
 use crate::frames::FrameInfo;
 use crate::page::world::{Evaluation, ExceptionDetails, RemoteObject};
@@ -18,9 +18,6 @@ use crate::tab::Tab;
 /// How long a script and the promise that it answers may take. Below [`limits::OPERATION_DEADLINE`], so
 /// that there is time left to end a script that loops.
 const LIMIT: Duration = Duration::from_secs(45);
-
-/// How long the browser may take to end a script.
-const END_LIMIT: Duration = Duration::from_secs(5);
 
 /// Characters of what a script threw.
 const DETAIL_CHARS: usize = 800;

@@ -7,8 +7,9 @@ use yonder_protocol::operation::error::{ErrorCode, OperationError};
 use yonder_protocol::operation::types::{self, Fill};
 
 use super::settle::Before;
-use super::{failed, unless_dialog};
+use super::{not_taken, unless_dialog};
 use crate::cdp::Ack;
+use crate::input::EVENT_LIMIT;
 use crate::input::keyboard::Chord;
 use crate::page::element::{Element, READY_LIMIT, READY_PAUSE, Verdict, fields};
 use crate::tab::Tab;
@@ -67,16 +68,19 @@ async fn replace(tab: &Tab, element: &Element, text: &str) -> Result<(), Operati
         Field::Focused { empty: true } if text.is_empty() => return Ok(()),
         Field::Focused { .. } if text.is_empty() => {
             let delete = Chord::parse("Delete").expect("it is a key");
-            let pressed = delete.press(tab.session()).await;
-            pressed.map_err(|error| failed(tab, error))?;
+            if let Err(error) = delete.press(tab.session(), EVENT_LIMIT).await {
+                return Err(not_taken(tab, error).await);
+            }
         }
         Field::Focused { .. } => {
-            let Ack {} = element
-                .frame
-                .session
-                .call("Input.insertText", json!({ "text": text }))
-                .await
-                .map_err(|error| failed(tab, error))?;
+            let typed = element.frame.session.call_within::<Ack>(
+                EVENT_LIMIT,
+                "Input.insertText",
+                json!({ "text": text }),
+            );
+            if let Err(error) = typed.await {
+                return Err(not_taken(tab, error).await);
+            }
         }
     }
     match element

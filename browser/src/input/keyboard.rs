@@ -1,6 +1,8 @@
 //! The keyboard: chords such as `Control+A` as the events that a US keyboard would cause.
 
-use serde_json::json;
+use std::time::Duration;
+
+use serde_json::{Value, json};
 use yonder_protocol::operation::types::Modifier;
 
 use super::modifier_bits;
@@ -166,15 +168,17 @@ impl Chord {
         }
     }
 
-    /// Presses the modifiers in order, then the key, and releases all in the opposite order.
+    /// Presses the modifiers in order, then the key, and releases all in the opposite order. The page
+    /// may take `limit` to handle each event.
     ///
     /// # Errors
     /// See [`CdpError`].
-    pub(crate) async fn press(&self, page: &Session) -> Result<(), CdpError> {
+    pub(crate) async fn press(&self, page: &Session, limit: Duration) -> Result<(), CdpError> {
+        let keys = Keys { page, limit };
         let mut held = Vec::new();
         for modifier in &self.modifiers {
             held.push(*modifier);
-            modifier_event(page, "rawKeyDown", *modifier, &held).await?;
+            keys.modifier("rawKeyDown", *modifier, &held).await?;
         }
         let bits = modifier_bits(&held);
         let down = if self.text.is_empty() {
@@ -182,23 +186,17 @@ impl Chord {
         } else {
             "keyDown"
         };
-        let pressed = self.event(page, down, bits, &self.text).await;
+        let pressed = keys.dispatch(self.event(down, bits, &self.text)).await;
         // What was pressed is released, whatever the page made of it.
-        let released = self.event(page, "keyUp", bits, "").await;
+        let released = keys.dispatch(self.event("keyUp", bits, "")).await;
         while let Some(modifier) = held.pop() {
-            modifier_event(page, "keyUp", modifier, &held).await?;
+            keys.modifier("keyUp", modifier, &held).await?;
         }
         pressed.and(released)
     }
 
-    async fn event(
-        &self,
-        page: &Session,
-        kind: &'static str,
-        modifiers: u32,
-        text: &str,
-    ) -> Result<(), CdpError> {
-        let event = json!({
+    fn event(&self, kind: &'static str, modifiers: u32, text: &str) -> Value {
+        json!({
             "type": kind,
             "modifiers": modifiers,
             "key": self.key,
@@ -207,9 +205,7 @@ impl Chord {
             "text": text,
             "unmodifiedText": text,
             "commands": if kind == "keyUp" { &[] } else { self.commands() },
-        });
-        let Ack {} = page.call("Input.dispatchKeyEvent", event).await?;
-        Ok(())
+        })
     }
 
     /// Editing commands that the window system binds to the chord and the page does not: those of macOS.
@@ -281,23 +277,38 @@ fn physical(character: char) -> (char, char, String, u32) {
     (character, character, String::new(), 0)
 }
 
-async fn modifier_event(
-    page: &Session,
-    kind: &'static str,
-    modifier: Modifier,
-    held: &[Modifier],
-) -> Result<(), CdpError> {
-    let (key, code, key_code) = modifier_key(modifier);
-    let event = json!({
-        "type": kind,
-        "modifiers": modifier_bits(held),
-        "key": key,
-        "code": code,
-        "windowsVirtualKeyCode": key_code,
-        "location": 1,
-    });
-    let Ack {} = page.call("Input.dispatchKeyEvent", event).await?;
-    Ok(())
+/// The keyboard of a page.
+struct Keys<'a> {
+    page: &'a Session,
+    limit: Duration,
+}
+
+impl Keys<'_> {
+    async fn modifier(
+        &self,
+        kind: &'static str,
+        modifier: Modifier,
+        held: &[Modifier],
+    ) -> Result<(), CdpError> {
+        let (key, code, key_code) = modifier_key(modifier);
+        self.dispatch(json!({
+            "type": kind,
+            "modifiers": modifier_bits(held),
+            "key": key,
+            "code": code,
+            "windowsVirtualKeyCode": key_code,
+            "location": 1,
+        }))
+        .await
+    }
+
+    async fn dispatch(&self, event: Value) -> Result<(), CdpError> {
+        let Ack {} = self
+            .page
+            .call_within(self.limit, "Input.dispatchKeyEvent", event)
+            .await?;
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! The mouse, in coordinates of the page's viewport. The browser finds the frame below the pointer.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use crate::cdp::{Ack, CdpError, Session};
@@ -37,11 +39,17 @@ impl Button {
 pub(crate) struct Mouse<'a> {
     page: &'a Session,
     modifiers: u32,
+    /// How long the page may take to handle an event.
+    limit: Duration,
 }
 
 impl<'a> Mouse<'a> {
-    pub(crate) fn new(page: &'a Session, modifiers: u32) -> Self {
-        Self { page, modifiers }
+    pub(crate) fn new(page: &'a Session, modifiers: u32, limit: Duration) -> Self {
+        Self {
+            page,
+            modifiers,
+            limit,
+        }
     }
 
     /// Moves the pointer; answers when the page has seen it.
@@ -87,7 +95,10 @@ impl<'a> Mouse<'a> {
             "clickCount": clicks,
             "pointerType": "mouse",
         });
-        let Ack {} = self.page.call("Input.dispatchMouseEvent", event).await?;
+        let Ack {} = self
+            .page
+            .call_within(self.limit, "Input.dispatchMouseEvent", event)
+            .await?;
         Ok(())
     }
 }

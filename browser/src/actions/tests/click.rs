@@ -273,3 +273,32 @@ async fn a_click_that_opens_a_dialog_answers() {
         json!(["mousedown1", "mouseup0", "click0"])
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_that_does_not_end_is_ended() {
+    let stage = Stage::new().await;
+    stage
+        .show("<button onclick='for (;;) {}'>Hang</button><script>addEventListener('keydown', e => { while (e.key === 'F3'); })</script>")
+        .await;
+    let limit = Duration::from_secs(2);
+    let input = json!({ "tabID": stage.tab.id(), "ref": stage.find("Hang").await });
+    let input = serde_json::from_value(input).unwrap();
+    let clicked = crate::actions::click::click_within(&stage.tab, &input, limit);
+    let error = tokio::time::timeout(Duration::from_secs(15), clicked)
+        .await
+        .unwrap()
+        .unwrap_err();
+    assert!(
+        error.code == ErrorCode::Timeout && error.message.contains("was ended"),
+        "{error:?}"
+    );
+    assert_eq!(stage.evaluate("1+1").await, 2);
+    let input = serde_json::from_value(json!({ "tabID": stage.tab.id(), "key": "F3" })).unwrap();
+    let pressed = crate::actions::press::press_within(&stage.tab, &input, limit);
+    let error = tokio::time::timeout(Duration::from_secs(15), pressed)
+        .await
+        .unwrap()
+        .unwrap_err();
+    assert!(error.message.contains("was ended"), "{error:?}");
+    assert_eq!(stage.evaluate("2+2").await, 4);
+}

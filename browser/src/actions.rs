@@ -16,6 +16,9 @@ mod wait;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use serde::de::IgnoredAny;
+use serde_json::json;
+use tokio::time::timeout;
 use yonder_protocol::operation::error::{ErrorCode, OperationError};
 use yonder_protocol::operation::types::Dialog;
 
@@ -35,6 +38,9 @@ const MESSAGE_CHARS: usize = 300;
 
 /// How long the browser may take to end a script.
 const END_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long the reply of the command that ends a script is waited for.
+const END_PAUSE: Duration = Duration::from_millis(200);
 
 /// The failure of an operation whose look into the page of `tab` ended in `error`.
 pub(crate) fn failed(tab: &Tab, error: impl Into<WorldError>) -> OperationError {
@@ -79,6 +85,19 @@ pub(crate) fn kept_by(dialog: &Dialog) -> OperationError {
     )
 }
 
+/// Ends what runs in the page or frame of `session`; answers whether it can run script again.
+async fn end_script(session: &Session) -> bool {
+    let end = session.call_within::<Ack>(END_LIMIT, "Runtime.terminateExecution", NoParams {});
+    // The browser may keep the reply back until the page runs something else.
+    let probe = session.call_within::<IgnoredAny>(
+        END_LIMIT,
+        "Runtime.evaluate",
+        json!({ "expression": "0" }),
+    );
+    let (_, probed) = tokio::join!(timeout(END_PAUSE, end), probe);
+    probed.is_ok()
+}
+
 /// The failure of an action during which `tab` answered an input event with `error`. A script that
 /// handles an event without end is ended, so that the tab can be used again.
 async fn not_taken(tab: &Tab, error: CdpError) -> OperationError {
@@ -91,11 +110,8 @@ async fn not_taken(tab: &Tab, error: CdpError) -> OperationError {
             sessions.push(frame.session);
         }
     }
-    let ended = join_all(sessions.iter().map(|session| {
-        session.call_within::<Ack>(END_LIMIT, "Runtime.terminateExecution", NoParams {})
-    }));
     // What cannot be ended shows in the next call.
-    ended.await;
+    join_all(sessions.iter().map(end_script)).await;
     OperationError::new(
         ErrorCode::Timeout,
         "the page's script did not stop handling the event and was ended; the page may be in disorder: take a snapshot, or reload it",

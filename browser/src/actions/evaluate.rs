@@ -9,7 +9,7 @@ use yonder_protocol::limits;
 use yonder_protocol::operation::error::{ErrorCode, OperationError};
 use yonder_protocol::operation::types::{Evaluate, Evaluated};
 
-use super::{END_LIMIT, failed, kept_by};
+use super::{END_LIMIT, end_script, failed, kept_by};
 use crate::cdp::{Ack, CdpError, NoParams, Session};
 use crate::frames::FrameInfo;
 use crate::page::world::{Evaluation, ExceptionDetails, RemoteObject};
@@ -67,27 +67,16 @@ pub(super) async fn evaluate_within(
         outcome = timeout_at(deadline, run.in_frame(frame, script)) => outcome,
         dialog = tab.dialog_opened() => return Err(kept_by(&dialog)),
     };
-    let _: Result<Ack, _> = frame
-        .session
-        .call_within(
-            END_LIMIT,
-            "Runtime.releaseObjectGroup",
-            json!({ "objectGroup": GROUP }),
-        )
-        .await;
     match outcome {
         Ok(Err(Failure::Late)) | Err(_) => {
             // The browser ends what runs; a promise that is still open just stays so.
-            let ended: Result<Ack, _> = frame
-                .session
-                .call_within(END_LIMIT, "Runtime.terminateExecution", NoParams {})
-                .await;
+            let ended = end_script(&frame.session).await;
             Err(OperationError::new(
                 ErrorCode::Timeout,
                 format!(
                     "the script did not end within {} s{}; let it do less, or start the work and look for its result later",
                     limit.as_secs(),
-                    if ended.is_ok() { " and was ended" } else { "" }
+                    if ended { " and was ended" } else { "" }
                 ),
             ))
         }
@@ -261,9 +250,12 @@ impl Run<'_> {
         let value = match &object.object_id {
             Some(id) => {
                 let value = self.to_json(id).await;
-                // Only to save memory in the page; what else it might answer is of no interest.
                 let release = json!({ "objectGroup": GROUP });
-                let _ = self.call("Runtime.releaseObjectGroup", release).await;
+                // Only to save memory in the page: a failure changes nothing for the caller.
+                let _: Result<Ack, _> = self
+                    .session
+                    .call_within(END_LIMIT, "Runtime.releaseObjectGroup", release)
+                    .await;
                 value?
             }
             None => object.value.unwrap_or(Value::Null),

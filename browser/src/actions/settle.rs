@@ -54,8 +54,8 @@ impl Before {
             world.call::<IgnoredAny>(TICK_LIMIT, "tick", ()).await.ok()
         };
         tokio::select! {
-            // The page is being left, or a dialog holds it: there is no turn to wait for.
-            _ = tick => {}
+            // The page is being left or busy, or a dialog holds it: there is no turn to wait for.
+            _ = timeout(TICK_LIMIT, tick) => {}
             _ = tab.dialog_opened() => return,
         }
         self.settled(tab).await;

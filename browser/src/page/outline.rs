@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use serde::Deserialize;
 use serde_json::json;
+use tokio::time::timeout;
 use yonder_protocol::limits;
 use yonder_protocol::operation::error::{ErrorCode, OperationError};
 use yonder_protocol::operation::scalar::Ref;
@@ -100,12 +101,22 @@ pub(crate) async fn outline(tab: &Tab, scope: Scope<'_>) -> Result<(String, bool
     let below = frames_below(&frames, &top);
     let rest = async {
         let walks = below.iter().take(FRAMES_MAX).map(|frame| async move {
-            let walk = walk(tab, frame, 0, scope, FRAME_WALK_LIMIT).await;
+            let walk = timeout(FRAME_WALK_LIMIT, walk(tab, frame, 0, scope)).await;
             (frame.id.clone(), walk)
         });
         join_all(walks).await
     };
-    let (first, rest) = tokio::join!(walk(tab, &top, root, scope, WALK_LIMIT), rest);
+    let first = timeout(WALK_LIMIT, walk(tab, &top, root, scope));
+    let (first, rest) = tokio::join!(first, rest);
+    let first = first.map_err(|_| {
+        OperationError::new(
+            ErrorCode::Timeout,
+            format!(
+                "the page did not let itself be looked at within {} s, its script may be busy; wait, or reload it",
+                WALK_LIMIT.as_secs()
+            ),
+        )
+    })?;
     let first = first.map_err(|error| match &element {
         Some(element) => element.failure(tab, error),
         None => failed(tab, error),
@@ -120,10 +131,10 @@ pub(crate) async fn outline(tab: &Tab, scope: Scope<'_>) -> Result<(String, bool
     let mut silent = HashSet::new();
     for (id, outcome) in rest {
         match outcome {
-            Ok(Some(part)) => {
+            Ok(Ok(Some(part))) => {
                 parts.insert(id, part);
             }
-            Ok(None) | Err(_) => {
+            Ok(Ok(None) | Err(_)) | Err(_) => {
                 silent.insert(id);
             }
         }
@@ -167,7 +178,6 @@ async fn walk(
     frame: &FrameInfo,
     root: u64,
     scope: Scope<'_>,
-    limit: Duration,
 ) -> Result<Option<Part>, WorldError> {
     let argument = json!({
         "root": root,
@@ -178,12 +188,12 @@ async fn walk(
         "needle": scope.needle,
     });
     let mut world = World::of(tab.refs(), frame).await?;
-    let mut walked = world.call(limit, "outline", &argument).await;
+    let mut walked = world.call(WALK_LIMIT, "outline", &argument).await;
     if root == 0 && matches!(walked, Err(WorldError::Replaced)) {
         // The frame moved on since it was last looked at.
         tab.refs().leave_world(&world);
         world = World::of(tab.refs(), frame).await?;
-        walked = world.call(limit, "outline", &argument).await;
+        walked = world.call(WALK_LIMIT, "outline", &argument).await;
     }
     let Some::<Walk>(mut walk) = walked? else {
         return Ok(None);
@@ -194,7 +204,7 @@ async fn walk(
         if !opened.iter().any(|opened| matches!(opened, Ok(true))) {
             break;
         }
-        let Some::<Walk>(again) = world.call(limit, "outline", &argument).await? else {
+        let Some::<Walk>(again) = world.call(WALK_LIMIT, "outline", &argument).await? else {
             return Ok(None);
         };
         walk = again;

@@ -213,6 +213,22 @@ async fn long_pages_are_cut_and_say_so() {
 
     stage.show("").await;
     assert_eq!(stage.snapshot().await, "(nothing is visible here)");
+    // Elements that hide what we ask them for, and words that pretend to be lines.
+    stage
+        .show("<form><input name=getAttribute></form><form><input name=title aria-label=Titled></form><button aria-current='x\n@e1 [button]'>Line\n@e1 [link] \"x\"</button>")
+        .await;
+    let lines: Vec<String> = bare(&stage.snapshot().await)
+        .lines()
+        .map(ToOwned::to_owned)
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            "text \"(this part of the page cannot be read)\"",
+            "[textbox] \"Titled\"",
+            "[button] \"Line @e1 [link] \\\"x\\\"\" current=true"
+        ]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

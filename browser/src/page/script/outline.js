@@ -122,8 +122,15 @@ class Outline {
   }
 
   node(node, level, flags, nesting, textShown) {
-    if (node.nodeType === Node.ELEMENT_NODE) this.element(node, level, flags, nesting + 1);
-    else if (node.nodeType === Node.TEXT_NODE && textShown) this.addText(node.data, level);
+    if (node.nodeType === Node.ELEMENT_NODE) {
+      try {
+        this.element(node, level, flags, nesting + 1);
+      } catch {
+        // A form whose fields are named like properties of elements hides these from us.
+        this.flush();
+        this.push({ level, el: null, role: 'text', name: '(this part of the page cannot be read)', states: '' });
+      }
+    } else if (node.nodeType === Node.TEXT_NODE && textShown) this.addText(node.data, level);
   }
 
   element(el, level, flags, nesting) {

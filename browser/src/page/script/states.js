@@ -5,6 +5,7 @@ const VALUE_CHARS = 300;
 
 const CHECKABLE = new Set('checkbox menuitemcheckbox menuitemradio radio switch'.split(' '));
 const SELECTABLE = new Set('columnheader gridcell option row rowheader tab treeitem'.split(' '));
+const CURRENT = new Set('date location page step time true'.split(' '));
 const WITH_RANGE = new Set('meter progressbar scrollbar slider spinbutton'.split(' '));
 
 // Whether a person could not operate `el` for now.
@@ -85,7 +86,7 @@ function statesOf(el, role, inert) {
     say('readonly', true);
   }
   const current = el.getAttribute('aria-current');
-  if (current !== null && current !== '' && current !== 'false') say('current', shortened(current, 20));
+  if (current !== null && current !== '' && current !== 'false') say('current', CURRENT.has(current) ? current : true);
   if (el.getAttribute('aria-invalid') === 'true') say('invalid', true);
   if (role === 'dialog' && el.localName === 'dialog' && el.matches(':modal')) say('modal', true);
   if (el.localName === 'canvas') say('size', `${el.width}x${el.height}`);

@@ -276,7 +276,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Exchange<'_, S> {
                 }
                 Ok(0) => return Poll::Ready(self.target_closed()),
                 Ok(_) => self.download.received = true,
-                Err(error) => return Poll::Ready(self.fail(Fault::Io(error))),
+                Err(error) => {
+                    // What failed first tells the cause; what follows may only tell that it failed.
+                    let error = self.upload.failure.take().unwrap_or(error);
+                    return Poll::Ready(self.fail(Fault::Io(error)));
+                }
             }
         }
         cx.waker().wake_by_ref();
@@ -321,6 +325,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Exchange<'_, S> {
             Kind::Interim => {
                 download.interim += 1;
                 if download.interim > INTERIM_RESPONSES {
+                    download.head.clear();
                     return Err(Fault::Response(BadResponse::InterimFlood));
                 }
                 if download.asked.http_1_0 {

@@ -242,6 +242,11 @@ impl Setup {
         }
     }
 
+    /// A second proxy over the same dial.
+    pub(crate) async fn restart(&self, config: ProxyConfig) -> io::Result<Proxy> {
+        Proxy::start(config, TestDial(Arc::clone(&self.record))).await
+    }
+
     pub(crate) async fn client(&self) -> Peer {
         Peer::new(TcpStream::connect(self.proxy.local_addr()).await.unwrap())
     }
@@ -328,6 +333,18 @@ impl Peer {
         soon(self.socket.write_all(bytes.as_ref())).await.unwrap();
     }
 
+    /// Sends if the other end is still there.
+    pub(crate) async fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+        soon(self.socket.write_all(bytes.as_ref())).await.is_ok()
+    }
+
+    /// Reads to the regular end of the connection, if it has one.
+    pub(crate) async fn try_rest(&mut self) -> Option<String> {
+        while self.fill().await.ok()? > 0 {}
+        let count = self.unread.len();
+        Some(self.take(count))
+    }
+
     /// Ends the writing half.
     pub(crate) async fn finish(&mut self) {
         self.socket.shutdown().await.unwrap();
@@ -387,9 +404,7 @@ impl Peer {
 
     /// Reads to the regular end of the connection.
     pub(crate) async fn rest(&mut self) -> String {
-        while self.fill().await.unwrap() > 0 {}
-        let count = self.unread.len();
-        self.take(count)
+        self.try_rest().await.expect("the connection was reset")
     }
 
     /// The connection ends with a reset; what came before it does not count.

@@ -164,15 +164,16 @@ pub enum ConnectError {
     #[error(
         "{server} answered with status {} but not as tunnel-server{}; check the address and its path, \
          and whether something in front of the server asks for a login",
-        status.as_u16(), title_of(title.as_deref())
+        status.as_u16(),
+        in_brackets(seen.as_deref())
     )]
     NotOurServer {
         /// The server's address as the person gave it.
         server: String,
         /// The status of the answer.
         status: StatusCode,
-        /// The title of the page that came, where there was one.
-        title: Option<String>,
+        /// What came instead, for example `page title "Log in"`.
+        seen: Option<String>,
     },
     /// The server half speaks, but not as this version expects.
     #[error("{server} broke the protocol: {problem}")]
@@ -187,9 +188,8 @@ pub enum ConnectError {
     Configuration(String),
 }
 
-/// The clause about a foreign page's title.
-fn title_of(title: Option<&str>) -> String {
-    title.map_or_else(String::new, |title| format!(" (page title {title:?})"))
+fn in_brackets(seen: Option<&str>) -> String {
+    seen.map_or_else(String::new, |seen| format!(" ({seen})"))
 }
 
 impl ConnectError {
@@ -249,7 +249,7 @@ mod tests {
         let foreign = ConnectError::NotOurServer {
             server: server(),
             status: StatusCode::OK,
-            title: Some("Log in".into()),
+            seen: Some("page title \"Log in\"".into()),
         };
         let setting = ConnectError::Configuration("no".into());
         for (error, classes) in [
@@ -258,11 +258,19 @@ mod tests {
             (&setting, [false, false, true]),
         ] {
             assert_eq!(
-                [error.is_refused(), error.is_unreachable(), error.is_configuration()],
+                [
+                    error.is_refused(),
+                    error.is_unreachable(),
+                    error.is_configuration()
+                ],
                 classes
             );
         }
-        assert!(foreign.to_string().contains("status 200 but not as tunnel-server (page title \"Log in\")"));
+        assert!(
+            foreign
+                .to_string()
+                .contains("status 200 but not as tunnel-server (page title \"Log in\")")
+        );
     }
 
     #[test]
@@ -275,6 +283,9 @@ mod tests {
         };
         assert_eq!(busy.retry_after(), Some(Duration::from_secs(7)));
         assert!(busy.is_temporary());
-        assert_eq!(ConnectError::Configuration(String::new()).retry_after(), None);
+        assert_eq!(
+            ConnectError::Configuration(String::new()).retry_after(),
+            None
+        );
     }
 }

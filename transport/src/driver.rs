@@ -1,0 +1,463 @@
+//! The one task that owns a link's state machine: it moves bytes between the carrier and the lane, and news
+//! between the lane and the stream handles. There is no lock around the lane.
+//!
+//! Each turn of [`Driver::poll_carrier`] does a bounded part of everything there is to do (requests of
+//! handles, one read, one batch of writes, timers), so neither direction delays the other for long.
+
+mod source;
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
+use yonder_protocol::link::{CloseCode, Event, Lane, OpenError, StreamId};
+use yonder_protocol::{TunnelError, TunnelErrorCode};
+
+pub(crate) use self::source::{ClientSource, Resumption, ServerSource, Source};
+use crate::hub::Hub;
+use crate::link::{CloseReason, IncomingStream, LinkPhase};
+use crate::stream::Stream;
+use crate::stream::shared::Shared;
+use crate::wire::Wire;
+
+/// Rounds of one poll before other tasks get their turn.
+const ROUNDS_PER_POLL: usize = 32;
+
+/// Requests of handles served in one round.
+const REQUESTS_PER_ROUND: usize = 256;
+
+/// How long a closing link tries to tell the peer.
+const FAREWELL_LIMIT: Duration = Duration::from_secs(1);
+
+/// How often the clocks are compared while a carrier is up, to notice that this half was asleep.
+const CLOCK_CHECK: Duration = Duration::from_secs(2);
+
+/// A clock that moved this much more than the check's interval means that this half was asleep.
+const CLOCK_JUMP: Duration = Duration::from_secs(5);
+
+/// After sleep the carrier is proven alive within this limit, or replaced.
+const WAKE_LIMIT: Duration = Duration::from_secs(3);
+
+/// How a carrier's time ended.
+enum Outcome {
+    /// It broke.
+    Lost(String),
+    /// The client came with a new one.
+    Replaced(Resumption),
+    /// The link is over; the peer is to be told when the code is there.
+    Closed(CloseReason),
+}
+
+/// Owns a lane. Made with [`Driver::new`], run with [`Driver::run`].
+pub(crate) struct Driver {
+    lane: Lane,
+    hub: Arc<Hub>,
+    streams: HashMap<StreamId, Arc<Shared>>,
+    incoming: mpsc::Sender<IncomingStream>,
+    /// Start of the lane's time.
+    start: Instant,
+    batch: Vec<Bytes>,
+    /// The peer's farewell.
+    farewell: Option<CloseReason>,
+    timer: Pin<Box<Sleep>>,
+    clock: Clock,
+}
+
+impl Driver {
+    /// A driver of a fresh `lane`, which was made with time 0.
+    pub(crate) fn new(lane: Lane, hub: Arc<Hub>, incoming: mpsc::Sender<IncomingStream>) -> Self {
+        let start = Instant::now();
+        Self {
+            lane,
+            hub,
+            streams: HashMap::new(),
+            incoming,
+            start,
+            batch: Vec::new(),
+            farewell: None,
+            timer: Box::pin(sleep_until(start)),
+            clock: Clock::new(start),
+        }
+    }
+
+    /// Drives the link on `wire`, whose peer received `peer_received` bytes, and on what `source` brings after
+    /// it, to its end.
+    pub(crate) async fn run(mut self, mut wire: Wire, mut peer_received: u64, mut source: Source) {
+        let reason = loop {
+            let outcome = self.drive(&mut wire, peer_received, &mut source).await;
+            self.lane.carrier_lost();
+            (wire, peer_received) = match outcome {
+                Outcome::Closed(reason) => {
+                    // The peer may be told; a wire that is dropped without is told by its end.
+                    self.farewell(&mut wire).await;
+                    break reason;
+                }
+                Outcome::Lost(error) => {
+                    tracing::info!(link = %self.hub.id, carrier = %wire.kind, error, "carrier lost");
+                    drop(wire);
+                    match self.reconnect(&mut source, error).await {
+                        Ok(next) => next,
+                        Err(reason) => break reason,
+                    }
+                }
+                Outcome::Replaced(resumption) => {
+                    drop(wire);
+                    resumption.welcome(&self.lane)
+                }
+            };
+            self.hub.figures.reconnects.fetch_add(1, Ordering::Relaxed);
+        };
+        tracing::info!(link = %self.hub.id, %reason, "link over");
+        self.finish(reason);
+    }
+
+    /// Moves bytes until the carrier or the link is over.
+    async fn drive(&mut self, wire: &mut Wire, peer_received: u64, source: &mut Source) -> Outcome {
+        let now = self.now();
+        if let Err(gap) = self.lane.carrier_up(peer_received, now) {
+            return Outcome::Closed(CloseReason::Protocol(gap.to_string()));
+        }
+        tracing::info!(link = %self.hub.id, carrier = %wire.kind, "carrier up");
+        self.hub.set_phase(LinkPhase::Up {
+            since: Instant::now(),
+            kind: wire.kind,
+            description: wire.description.clone(),
+        });
+        self.clock = Clock::new(Instant::now());
+        self.arm_timer();
+        poll_fn(|cx| self.poll_carrier(wire, source, cx)).await
+    }
+
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    fn poll_carrier(&mut self, wire: &mut Wire, source: &mut Source, cx: &mut Context<'_>) -> Poll<Outcome> {
+        self.hub.register(cx.waker());
+        for _ in 0..ROUNDS_PER_POLL {
+            if let Poll::Ready(resumption) = source.poll_replacement(cx) {
+                return Poll::Ready(Outcome::Replaced(resumption));
+            }
+            if let Some((code, text)) = self.hub.close_request() {
+                self.lane.go_away(code, text.clone());
+                return Poll::Ready(Outcome::Closed(CloseReason::Local { code, text }));
+            }
+            let now = self.now();
+            let mut progress = self.serve_requests(now);
+            match wire.poll_read(cx) {
+                Poll::Ready(Ok(Some(bytes))) => {
+                    progress = true;
+                    if let Err(error) = self.lane.receive(bytes, now) {
+                        self.lane.go_away(CloseCode::Protocol, error.to_string());
+                        return Poll::Ready(Outcome::Closed(CloseReason::Protocol(error.to_string())));
+                    }
+                }
+                Poll::Ready(Ok(None)) => return Poll::Ready(Outcome::Lost("it was closed".to_owned())),
+                Poll::Ready(Err(error)) => return Poll::Ready(Outcome::Lost(error.to_string())),
+                Poll::Pending => {}
+            }
+            self.dispatch();
+            if let Some(reason) = self.farewell.take() {
+                return Poll::Ready(Outcome::Closed(reason));
+            }
+            match self.poll_write(wire, cx, now) {
+                Ok(wrote) => progress |= wrote,
+                Err(error) => return Poll::Ready(Outcome::Lost(error.to_string())),
+            }
+            if let Err(error) = self.poll_timer(cx) {
+                return Poll::Ready(Outcome::Lost(error));
+            }
+            if !progress {
+                self.hub.figures.update(&self.lane.stats());
+                return Poll::Pending;
+            }
+        }
+        self.hub.figures.update(&self.lane.stats());
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Writes what is queued, then at most one more batch. Returns whether a batch was made.
+    fn poll_write(&mut self, wire: &mut Wire, cx: &mut Context<'_>, now: Duration) -> std::io::Result<bool> {
+        if wire.poll_write(cx)?.is_pending() {
+            return Ok(false);
+        }
+        let made = self.lane.poll_transmit(&mut self.batch, now) > 0;
+        if made {
+            wire.queue(self.batch.drain(..));
+            self.dispatch();
+            if wire.poll_write(cx)?.is_pending() {
+                // Woken when there is room; until then no further batch is made.
+                return Ok(false);
+            }
+        } else {
+            // A pending flush wakes the task like a pending write.
+            let _ = wire.poll_flush(cx)?;
+        }
+        Ok(made)
+    }
+
+    /// Fires what is due, and sleeps until the next time.
+    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Result<(), String> {
+        self.arm_timer();
+        while self.timer.as_mut().poll(cx).is_ready() {
+            if self.clock.has_jumped(Instant::now()) {
+                tracing::debug!(link = %self.hub.id, "this half was asleep; proving the carrier");
+                self.lane.ping(WAKE_LIMIT, self.now());
+            }
+            let now = self.now();
+            if let Err(dead) = self.lane.handle_timeout(now) {
+                return Err(dead.to_string());
+            }
+            let next = self.next_time();
+            self.timer.as_mut().reset(next);
+        }
+        Ok(())
+    }
+
+    fn next_time(&self) -> Instant {
+        let lane = self.lane.next_timeout().map(|at| self.start + at);
+        lane.map_or(self.clock.next, |at| at.min(self.clock.next))
+    }
+
+    /// Makes the timer fire early enough. That it may fire too early is cheaper than moving it with every byte.
+    fn arm_timer(&mut self) {
+        let next = self.next_time();
+        if next < self.timer.deadline() || self.timer.is_elapsed() {
+            self.timer.as_mut().reset(next);
+        }
+    }
+
+    /// Serves handles that want something. Returns whether there were any.
+    fn serve_requests(&mut self, now: Duration) -> bool {
+        for served in 0..REQUESTS_PER_ROUND {
+            let Some(shared) = self.hub.pop_ready() else {
+                return served > 0;
+            };
+            self.serve(&shared, now);
+        }
+        true
+    }
+
+    fn serve(&mut self, shared: &Arc<Shared>, now: Duration) {
+        let requests = shared.take_requests();
+        let mut id = requests.id;
+        if let Some(open) = requests.open {
+            if requests.reset.is_some() {
+                // Dropped before it was ever opened.
+                return;
+            }
+            match self.lane.open(open, now) {
+                Ok(new) => {
+                    shared.set_id(new);
+                    self.streams.insert(new, Arc::clone(shared));
+                    self.hub.figures.opened.fetch_add(1, Ordering::Relaxed);
+                    id = Some(new);
+                }
+                Err(error) => {
+                    let code = match error {
+                        OpenError::TooMany => TunnelErrorCode::Overloaded,
+                        _ => TunnelErrorCode::LinkDown,
+                    };
+                    shared.fail(&TunnelError::new(code, error.to_string()));
+                    return;
+                }
+            }
+        }
+        let Some(id) = id else {
+            return;
+        };
+        if let Some(error) = requests.reset {
+            self.lane.reset(id, error.clone());
+            if self.streams.remove(&id).is_some() {
+                shared.fail(&error);
+            }
+            return;
+        }
+        if let Some(text) = requests.accept {
+            self.lane.accept(id, text);
+        } else if !requests.data.is_empty() {
+            self.lane.accept(id, String::new());
+        }
+        for bytes in requests.data {
+            if let Err(error) = self.lane.send(id, bytes) {
+                // A stream that the peer reset a moment ago; its handle learns of that.
+                tracing::trace!(link = %self.hub.id, stream = id, %error, "bytes not taken");
+                break;
+            }
+        }
+        if requests.end {
+            self.lane.end(id);
+        }
+        if requests.consumed > 0 {
+            self.lane.consumed(id, requests.consumed, now);
+        }
+    }
+
+    /// Hands the lane's news to the streams.
+    fn dispatch(&mut self) {
+        while let Some(event) = self.lane.poll_event() {
+            match event {
+                Event::Incoming { stream, open } => self.on_incoming(stream, open),
+                Event::Opened { stream, text } => self.with(stream, |shared| shared.on_opened(text)),
+                Event::Data { stream, bytes } => self.with(stream, |shared| shared.on_data(bytes)),
+                Event::End { stream } => self.with(stream, Shared::on_end),
+                Event::Writable { stream, bytes } => self.with(stream, |shared| shared.on_writable(bytes as usize)),
+                Event::Sent { stream, bytes } => self.with(stream, |shared| shared.on_sent(bytes)),
+                Event::Reset { stream, error } => {
+                    if let Some(shared) = self.forget(stream) {
+                        shared.fail(&error);
+                    }
+                }
+                Event::Over { stream } => {
+                    self.forget(stream);
+                }
+                Event::GoAway { code, text } => {
+                    self.farewell = Some(CloseReason::Peer { code, text });
+                }
+            }
+        }
+    }
+
+    fn with(&self, stream: StreamId, tell: impl FnOnce(&Shared)) {
+        if let Some(shared) = self.streams.get(&stream) {
+            tell(shared);
+        }
+    }
+
+    fn forget(&mut self, stream: StreamId) -> Option<Arc<Shared>> {
+        let shared = self.streams.remove(&stream);
+        if self.streams.is_empty() {
+            // A burst of streams leaves no memory behind.
+            self.streams.shrink_to(STREAMS_KEPT);
+        }
+        shared
+    }
+
+    fn on_incoming(&mut self, id: StreamId, open: yonder_protocol::link::Open) {
+        self.hub.figures.opened.fetch_add(1, Ordering::Relaxed);
+        let permit = match self.incoming.try_reserve() {
+            Ok(permit) => permit,
+            Err(error) => {
+                let error = match error {
+                    mpsc::error::TrySendError::Full(()) => {
+                        TunnelError::new(TunnelErrorCode::Overloaded, "too many streams wait to be taken")
+                    }
+                    mpsc::error::TrySendError::Closed(()) => {
+                        TunnelError::new(TunnelErrorCode::Denied, "the other half takes no streams")
+                    }
+                };
+                self.lane.reset(id, error);
+                return;
+            }
+        };
+        let allowance = self.lane.send_capacity(id);
+        let shared = Shared::incoming(Arc::clone(&self.hub), id, allowance, self.hub.report_step());
+        self.streams.insert(id, Arc::clone(&shared));
+        permit.send(IncomingStream {
+            open,
+            stream: Stream::new(shared),
+        });
+    }
+
+    /// Gets the next carrier while handles go on to be served.
+    async fn reconnect(&mut self, source: &mut Source, error: String) -> Result<(Wire, u64), CloseReason> {
+        self.hub.set_phase(LinkPhase::Reconnecting {
+            since: Instant::now(),
+            attempts: 0,
+            error: error.clone(),
+        });
+        let hub = Arc::clone(&self.hub);
+        let received = self.lane.received();
+        let next = {
+            let next = source.next(&hub, received, error);
+            tokio::pin!(next);
+            poll_fn(|cx| {
+                self.hub.register(cx.waker());
+                let now = self.now();
+                while self.serve_requests(now) {}
+                self.dispatch();
+                if let Some((code, text)) = self.hub.close_request() {
+                    return Poll::Ready(Err(CloseReason::Local { code, text }));
+                }
+                next.as_mut().poll(cx)
+            })
+            .await?
+        };
+        Ok(match next {
+            source::Next::Resumed(wire, peer_received) => (wire, peer_received),
+            source::Next::Resumption(resumption) => resumption.welcome(&self.lane),
+        })
+    }
+
+    /// Lets the last frames out, within a limit.
+    async fn farewell(&mut self, wire: &mut Wire) {
+        // The state machine is done with the carrier, but its last bytes are not sent.
+        let lane = &mut self.lane;
+        let now = self.start.elapsed();
+        lane.last_words(&mut self.batch, now);
+        wire.queue(self.batch.drain(..));
+        let told = timeout(
+            FAREWELL_LIMIT,
+            poll_fn(|cx| {
+                let written = wire.poll_write(cx)?;
+                if written.is_pending() || wire.poll_flush(cx)?.is_pending() {
+                    return Poll::Pending;
+                }
+                wire.poll_shutdown(cx)
+            }),
+        );
+        if let Ok(Err(error)) = told.await {
+            tracing::debug!(link = %self.hub.id, %error, "the farewell was not delivered");
+        }
+    }
+
+    /// The link is over for every stream.
+    fn finish(mut self, reason: CloseReason) {
+        let error = reason.to_error();
+        self.dispatch();
+        self.hub.set_closed(reason);
+        for shared in self.streams.values() {
+            shared.fail(&error);
+        }
+        self.hub.fail_ready(&error);
+    }
+}
+
+/// Capacity of the table of streams that an idle link keeps.
+const STREAMS_KEPT: usize = 16;
+
+/// Notices that this half was asleep: the monotonic clock stands still during suspend on some systems and the
+/// wall clock does not; a stopped process sees both jump.
+struct Clock {
+    next: Instant,
+    wall: SystemTime,
+}
+
+impl Clock {
+    fn new(now: Instant) -> Self {
+        Self {
+            next: now + CLOCK_CHECK,
+            wall: SystemTime::now(),
+        }
+    }
+
+    /// Compares the clocks when it is time to.
+    fn has_jumped(&mut self, now: Instant) -> bool {
+        if now < self.next {
+            return false;
+        }
+        let late = now.saturating_duration_since(self.next);
+        // A wall clock set back says nothing.
+        let wall = self.wall.elapsed().unwrap_or_default();
+        *self = Self::new(now);
+        late > CLOCK_JUMP || wall > CLOCK_CHECK + late + CLOCK_JUMP
+    }
+}

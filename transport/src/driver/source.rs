@@ -1,0 +1,184 @@
+//! Where a link's next carrier comes from: the client dials, the server waits to be dialled.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use rand::RngExt;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use yonder_protocol::link::hello::{Answer, Hello, Refusal, Welcome};
+use yonder_protocol::link::{Lane, RefusalCode};
+
+use crate::carrier::{Connect, ConnectError};
+use crate::handshake::{HandshakeError, greet};
+use crate::hub::Hub;
+use crate::link::{CloseReason, LinkPhase};
+use crate::wire::Wire;
+
+/// Pause before the second attempt; the first is made at once. It doubles with each further one.
+const BACKOFF_FIRST: Duration = Duration::from_millis(200);
+
+/// How long one attempt may take where the connector's own limits do not end it.
+const ATTEMPT_LIMIT: Duration = Duration::from_secs(60);
+
+/// Where the next carrier comes from.
+pub(crate) enum Source {
+    Client(ClientSource),
+    Server(ServerSource),
+}
+
+/// Dials.
+pub(crate) struct ClientSource {
+    pub(crate) connector: Arc<dyn Connect>,
+    /// The greeting, with the link's id.
+    pub(crate) hello: Hello,
+    pub(crate) grace: Duration,
+    pub(crate) handshake_timeout: Duration,
+    pub(crate) backoff_max: Duration,
+}
+
+/// Waits.
+pub(crate) struct ServerSource {
+    pub(crate) carriers: mpsc::Receiver<Resumption>,
+    pub(crate) grace: Duration,
+}
+
+/// A client that came back, greeted and not yet answered.
+pub(crate) struct Resumption {
+    pub(crate) wire: Wire,
+    /// Bytes of this half's stream that the client has.
+    pub(crate) peer_received: u64,
+    /// The answer, but for the offset.
+    pub(crate) welcome: Welcome,
+}
+
+/// A carrier that came.
+pub(crate) enum Next {
+    /// Greeted both ways.
+    Resumed(Wire, u64),
+    /// To be answered.
+    Resumption(Resumption),
+}
+
+impl Resumption {
+    /// Answers, now that the old carrier is dropped and the offset final.
+    pub(crate) fn welcome(mut self, lane: &Lane) -> (Wire, u64) {
+        self.welcome.received = lane.received();
+        self.wire.queue([Answer::Welcome(self.welcome).encode()]);
+        (self.wire, self.peer_received)
+    }
+}
+
+impl Source {
+    /// A carrier that the client replaces the current one with; never ready on the client.
+    pub(super) fn poll_replacement(&mut self, cx: &mut Context<'_>) -> Poll<Resumption> {
+        match self {
+            Self::Client(_) => Poll::Pending,
+            Self::Server(server) => match server.carriers.poll_recv(cx) {
+                Poll::Ready(Some(resumption)) => Poll::Ready(resumption),
+                // The acceptor is gone: this carrier is the last one.
+                Poll::Ready(None) | Poll::Pending => Poll::Pending,
+            },
+        }
+    }
+
+    /// Gets the next carrier after one was lost with `error`, within the grace.
+    pub(super) async fn next(&mut self, hub: &Hub, received: u64, error: String) -> Result<Next, CloseReason> {
+        match self {
+            Self::Client(client) => client.next(hub, received, error).await,
+            Self::Server(server) => match timeout(server.grace, server.carriers.recv()).await {
+                Ok(Some(resumption)) => Ok(Next::Resumption(resumption)),
+                Ok(None) => Err(CloseReason::Lost("its carrier broke while the server half stops".to_owned())),
+                Err(_) => Err(CloseReason::Lost(format!(
+                    "the other half did not come back within {} s",
+                    server.grace.as_secs()
+                ))),
+            },
+        }
+    }
+}
+
+impl ClientSource {
+    async fn next(&mut self, hub: &Hub, received: u64, mut error: String) -> Result<Next, CloseReason> {
+        let since = Instant::now();
+        let deadline = since + self.grace;
+        self.hello.received = received;
+        let mut pause = BACKOFF_FIRST;
+        let mut attempts = 0;
+        loop {
+            hub.set_phase(LinkPhase::Reconnecting {
+                since,
+                attempts,
+                error: error.clone(),
+            });
+            let Ok(attempt) = timeout_at(deadline, timeout(ATTEMPT_LIMIT, self.attempt())).await else {
+                return Err(self.out_of_time(&error));
+            };
+            let retry_after = match attempt {
+                Ok(Ok((wire, welcome))) => return Ok(Next::Resumed(wire, welcome.received)),
+                Ok(Err(failure)) => {
+                    let retry_after = failure.judge()?;
+                    error = failure.to_string();
+                    retry_after
+                }
+                Err(_) => {
+                    error = format!("an attempt took longer than {} s", ATTEMPT_LIMIT.as_secs());
+                    None
+                }
+            };
+            attempts += 1;
+            tracing::debug!(link = %hub.id, attempts, error, "no carrier");
+            // Half of it at random, so that the desktops of a restarted server do not come in step.
+            let jittered = pause.mul_f64(rand::rng().random_range(0.5..1.0));
+            let wait = retry_after.map_or(jittered, |asked| asked.max(jittered));
+            let resume_at = Instant::now() + wait;
+            if resume_at >= deadline {
+                sleep_until(deadline).await;
+                return Err(self.out_of_time(&error));
+            }
+            sleep_until(resume_at).await;
+            pause = (pause * 2).min(self.backoff_max);
+        }
+    }
+
+    async fn attempt(&self) -> Result<(Wire, Welcome), AttemptError> {
+        let carrier = self.connector.connect().await?;
+        Ok(greet(carrier, &self.hello, self.handshake_timeout).await?)
+    }
+
+    fn out_of_time(&self, error: &str) -> CloseReason {
+        CloseReason::Lost(format!("no new carrier within {} s: {error}", self.grace.as_secs()))
+    }
+}
+
+/// Why one attempt failed.
+#[derive(Debug, thiserror::Error)]
+enum AttemptError {
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Handshake(#[from] HandshakeError),
+}
+
+impl AttemptError {
+    /// Whether a further attempt makes sense, and what pause the server asked for.
+    fn judge(&self) -> Result<Option<Duration>, CloseReason> {
+        match self {
+            Self::Connect(error) if error.is_refused() || error.is_configuration() => {
+                Err(CloseReason::Refused(error.to_string()))
+            }
+            Self::Connect(error) => Ok(error.retry_after()),
+            Self::Handshake(HandshakeError::Refused(refusal)) => judge_refusal(refusal),
+            Self::Handshake(_) => Ok(None),
+        }
+    }
+}
+
+fn judge_refusal(refusal: &Refusal) -> Result<Option<Duration>, CloseReason> {
+    match refusal.code {
+        RefusalCode::UnknownLink | RefusalCode::Draining => Err(CloseReason::Lost(refusal.text.clone())),
+        RefusalCode::Overloaded => Ok(None),
+        _ => Err(CloseReason::Refused(refusal.text.clone())),
+    }
+}

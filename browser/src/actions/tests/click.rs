@@ -302,3 +302,58 @@ async fn a_handler_that_does_not_end_is_ended() {
     assert!(error.message.contains("was ended"), "{error:?}");
     assert_eq!(stage.evaluate("2+2").await, 4);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn documents_without_script_are_seen_and_clicked() {
+    let stage = Stage::new().await;
+    stage.site.page(
+        "/inner",
+        "<h2>Inner</h2><button>Quiet</button><a href=/next>Onward</a><label>Field <input></label>",
+    );
+    stage.site.page("/next", "<h2>Arrived</h2>");
+    stage
+        .show("<meta http-equiv=Content-Security-Policy content=\"script-src 'none'\"><iframe sandbox src=/inner></iframe><iframe sandbox srcdoc='<button>Doc</button>'></iframe>")
+        .await;
+    let content = stage.snapshot().await;
+    for text in ["Inner", "Quiet", "Onward", "Doc"] {
+        assert!(content.contains(text), "{content}");
+    }
+    assert_eq!(
+        stage
+            .evaluate("document.querySelectorAll('iframe').length")
+            .await,
+        2
+    );
+    let started = std::time::Instant::now();
+    stage.click("Quiet").await.unwrap();
+    stage.fill("Field", "typed").await.unwrap();
+    stage.click("Onward").await.unwrap();
+    stage
+        .run(
+            "wait",
+            json!({ "condition": "text", "text": "Arrived", "frameID": stage.tab.frames()[1].id }),
+        )
+        .await
+        .unwrap();
+    assert!(started.elapsed() < Duration::from_secs(8));
+    for (url, text) in [
+        (
+            "data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg'><text y='20'>Drawn words</text><a href='x'><text y='50'>Linked</text></a></svg>",
+            "Drawn words",
+        ),
+        ("data:text/plain,Plain words", "Plain words"),
+        ("data:text/xml,<a><b>Marked words</b></a>", "Marked words"),
+        ("data:application/json,{\"a\":\"json words\"}", "json words"),
+    ] {
+        stage.go(url).await;
+        let content = stage.snapshot().await;
+        assert!(content.contains(text), "{url}: {content}");
+        stage
+            .run(
+                "wait",
+                json!({ "condition": "text", "text": text, "timeoutMs": 1000 }),
+            )
+            .await
+            .unwrap();
+    }
+}

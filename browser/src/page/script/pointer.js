@@ -10,7 +10,15 @@ const FRAME_LIMIT_MS = 1000;
 const GUARD_MS = 2000;
 const GUARDED = 'pointerdown mousedown pointerup mouseup click dblclick auxclick contextmenu'.split(' ');
 
+// Sandboxed frames may run no script. Then no timer, no listener and no animation frame of ours runs
+// either, which this one finds out; and no script of the page is there to be waited for.
+let runsScript = false;
+setTimeout(() => {
+  runsScript = true;
+}, 0);
+
 function nextFrame() {
+  if (!runsScript) return Promise.resolve();
   return new Promise(resolve => {
     const timer = setTimeout(resolve, document.hidden ? HIDDEN_FRAME_MS : FRAME_LIMIT_MS);
     requestAnimationFrame(() => {
@@ -178,6 +186,7 @@ function beginGuard({ number, x, y }) {
 
 // Lets the tasks that are queued now run first.
 function tick() {
+  if (!runsScript) return Promise.resolve();
   return new Promise(resolve => {
     setTimeout(resolve, 0);
   });

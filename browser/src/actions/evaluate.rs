@@ -301,7 +301,7 @@ impl Run<'_> {
             }) => Ok(serde_json::from_str(&text).map_err(|error| {
                 OperationError::new(
                     ErrorCode::OperationFailed,
-                    format!("the page's JSON.stringify is not the browser's: {error}"),
+                    format!("the script's value is nested too deeply, or is not JSON ({error}); return less of it"),
                 )
             })?),
             Ok(Told {
@@ -315,10 +315,11 @@ impl Run<'_> {
 /// The longest value: the rest of [`limits::RESULT_CHARS`] is for the envelope with the tab.
 const RESULT_CHARS: usize = limits::RESULT_CHARS - 24_000;
 
+/// Characters of `value` as JSON, if it may be long.
 fn chars(value: &Value) -> usize {
     match value {
         // Only a text can be long here: objects were measured in the page.
-        Value::String(text) => text.chars().count() + 2,
+        Value::String(_) => value.to_string().chars().count(),
         _ => 0,
     }
 }

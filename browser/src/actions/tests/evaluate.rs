@@ -57,6 +57,11 @@ async fn scripts_answer_json() {
         ("const c = {}; c.c = c; c", "circular"),
         ("'x'.repeat(600000)", "600002 characters"),
         ("['x'.repeat(600000)]", "return less"),
+        ("'\\n'.repeat(300000)", "600002 characters"),
+        (
+            "let d = []; for (let i = 0; i < 1000; i++) d = [d]; d",
+            "nested too deeply",
+        ),
         ("new Error('given')", "given"),
     ] {
         refused(run(script).await, ErrorCode::OperationFailed, words);

@@ -11,7 +11,7 @@ use rmcp::service::{NotificationContext, RequestContext, RoleServer, Subscriptio
 use rmcp::{ErrorData, model::Tool};
 use serde_json::Value;
 use tokio::sync::watch;
-use tokio_util::task::AbortOnDropHandle;
+use tokio::task::JoinSet;
 use yonder_protocol::OperationError;
 use yonder_protocol::operation::error::ErrorCode;
 
@@ -22,7 +22,7 @@ pub(crate) struct Handler<O> {
     operate: Arc<O>,
     session: String,
     /// Tells a client of the older, session-keeping protocol when the list of tools changes; ends with it.
-    announcer: Mutex<Option<AbortOnDropHandle<()>>>,
+    announcer: Mutex<JoinSet<()>>,
 }
 
 impl<O: Operate> Handler<O> {
@@ -30,7 +30,7 @@ impl<O: Operate> Handler<O> {
         Self {
             operate,
             session,
-            announcer: Mutex::new(None),
+            announcer: Mutex::default(),
         }
     }
 
@@ -104,11 +104,12 @@ impl<O: Operate> ServerHandler for Handler<O> {
                 }
             }
         };
-        let task = AbortOnDropHandle::new(tokio::task::spawn(announcer));
-        *self
+        let mut tasks = self
             .announcer
             .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(task);
+            .unwrap_or_else(PoisonError::into_inner);
+        tasks.abort_all();
+        tasks.spawn(announcer);
     }
 
     fn accepted_subscription_filter(&self, _: &SubscriptionFilter) -> Option<SubscriptionFilter> {

@@ -54,6 +54,7 @@ mod tests {
         AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, ReadHalf, WriteHalf,
     };
     use tokio::sync::watch;
+    use tokio::task::JoinSet;
     use yonder_protocol::OperationError;
     use yonder_protocol::operation::error::ErrorCode;
     use yonder_protocol::operation::{OPERATIONS, Operation};
@@ -129,15 +130,11 @@ mod tests {
         }
     }
 
-    async fn start(desk: Arc<Desk>) -> (Client, AbortOnDrop) {
+    async fn start(desk: Arc<Desk>) -> (Client, Serving) {
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
         let (input, output) = tokio::io::split(theirs);
-        let task = tokio_util::task::AbortOnDropHandle::new(tokio::task::spawn(serve(
-            desk,
-            "default".to_owned(),
-            input,
-            output,
-        )));
+        let mut task = JoinSet::new();
+        task.spawn(serve(desk, "default".to_owned(), input, output));
         let (read, write) = tokio::io::split(ours);
         let mut client = Client {
             lines: BufReader::new(read).lines(),
@@ -159,7 +156,7 @@ mod tests {
         (client, task)
     }
 
-    type AbortOnDrop = tokio_util::task::AbortOnDropHandle<Result<(), StdioError>>;
+    type Serving = JoinSet<Result<(), StdioError>>;
 
     #[tokio::test]
     async fn tools_appear_when_a_desktop_attaches() {
@@ -250,8 +247,8 @@ mod tests {
         let desk = Arc::new(Desk {
             attached: watch::Sender::new(true),
         });
-        let (client, task) = start(desk).await;
+        let (client, mut task) = start(desk).await;
         drop(client);
-        task.await.unwrap().unwrap();
+        task.join_next().await.unwrap().unwrap().unwrap();
     }
 }

@@ -10,14 +10,14 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::process::{Background, cargo, pause, run, workspace};
-use crate::setup::{Scope, ensure};
+use crate::setup::{Scope, ensure, is_root};
 use crate::site;
 
 /// A half that has not started by then has failed.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// Chromium's start and the first page, on a busy machine.
-const ATTACH_LIMIT: Duration = Duration::from_secs(60);
+const ATTACH_LIMIT: Duration = Duration::from_mins(1);
 
 /// How to run the demo.
 #[derive(Debug, Args)]
@@ -78,7 +78,7 @@ pub(crate) fn run_demo(arguments: &Arguments) -> anyhow::Result<()> {
     if headless {
         command.arg("--headless");
     }
-    if is_root() {
+    if is_root()? {
         eprintln!(
             "   (run by root, so Chromium runs without its sandbox; do not browse strange sites with it)"
         );
@@ -213,13 +213,6 @@ fn has_display() -> bool {
     ["DISPLAY", "WAYLAND_DISPLAY"]
         .iter()
         .any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
-}
-
-fn is_root() -> bool {
-    Command::new("id")
-        .arg("-u")
-        .output()
-        .is_ok_and(|output| output.stdout.trim_ascii() == b"0")
 }
 
 fn binary(name: &str) -> PathBuf {

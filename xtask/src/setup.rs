@@ -158,7 +158,8 @@ fn install_packages(packages: &[&str]) -> anyhow::Result<()> {
     run(&mut apt(&arguments))
 }
 
-fn is_root() -> anyhow::Result<bool> {
+/// Whether we run with all privileges.
+pub(crate) fn is_root() -> anyhow::Result<bool> {
     let output = Command::new("id")
         .arg("-u")
         .output()

@@ -1,0 +1,107 @@
+//! Thousands of tunnels that do nothing.
+
+use std::process::Stdio;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::process::Command;
+use tokio::task::JoinSet;
+use yonder_protocol::limits::TUNNELS_PER_LINK;
+use yonder_tests::halves::{Desktop, Server};
+use yonder_tests::{eventually, eventually_within};
+
+/// Resident memory of a process in KiB.
+fn resident(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmRSS:"))
+        .unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn four_thousand_tunnels_are_held_and_released() {
+    let wanted = u64::try_from(4 * TUNNELS_PER_LINK).unwrap();
+    let got = rlimit::increase_nofile_limit(wanted).unwrap();
+    assert!(
+        got >= wanted,
+        "this test needs {wanted} file descriptors and may have {got}"
+    );
+
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let target = listener.local_addr().unwrap();
+    let mut accepting = JoinSet::new();
+    let (arrived, mut arrivals) = tokio::sync::mpsc::channel(TUNNELS_PER_LINK);
+    accepting.spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            if arrived.send(stream).await.is_err() {
+                break;
+            }
+        }
+    });
+
+    let server = Server::start_with(&["--log", "warn"]).await;
+    let (desktop, port) = Desktop::forward(&server, &server.url, &target.to_string()).await;
+    let (server_pid, desktop_pid) = (server.process.pid(), desktop.process.pid());
+    let before = (resident(server_pid), resident(desktop_pid));
+
+    let mut clients = Vec::with_capacity(TUNNELS_PER_LINK);
+    let mut targets = Vec::with_capacity(TUNNELS_PER_LINK);
+    for _ in 0..TUNNELS_PER_LINK {
+        clients.push(TcpStream::connect(("127.0.0.1", port)).await.unwrap());
+        targets.push(arrivals.recv().await.unwrap());
+    }
+    // The last and the first still carry bytes.
+    for index in [0, TUNNELS_PER_LINK - 1] {
+        clients[index].write_all(b"x").await.unwrap();
+    }
+    let status = server.status().await;
+    assert_eq!(status["tunnels"], TUNNELS_PER_LINK);
+
+    let after = (resident(server_pid), resident(desktop_pid));
+    for (half, before, after) in [
+        ("server", before.0, after.0),
+        ("desktop", before.1, after.1),
+    ] {
+        let each = (after.saturating_sub(before) * 1024) / TUNNELS_PER_LINK as u64;
+        println!(
+            "{half} half: {before} KiB idle, {after} KiB with {TUNNELS_PER_LINK} idle tunnels, {each} bytes each"
+        );
+    }
+
+    // One more is refused, and harms none of the others.
+    let mut surplus = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    assert!(matches!(surplus.read(&mut [0; 1]).await, Err(_) | Ok(0)));
+
+    drop(desktop);
+    eventually("the server half has released every tunnel", async || {
+        let status = server.status().await;
+        (status["tunnels"] == 0)
+            .then_some(())
+            .ok_or_else(|| status["tunnels"].to_string())
+    })
+    .await;
+    for mut stream in targets {
+        // What the first and the last client sent may still be there to read.
+        eventually_within(
+            yonder_tests::PATIENCE,
+            "the target sees the end",
+            async || match stream.read(&mut [0; 16]).await {
+                Ok(0) | Err(_) => Ok(()),
+                Ok(count) => Err(count),
+            },
+        )
+        .await;
+    }
+    let open = Command::new("ls")
+        .arg(format!("/proc/{server_pid}/fd"))
+        .stdin(Stdio::null());
+    let mut open = open;
+    let listed = yonder_tests::process::output(&mut open).await;
+    let descriptors = String::from_utf8_lossy(&listed.stdout).lines().count();
+    assert!(
+        descriptors < 64,
+        "{descriptors} descriptors are still open in the server half"
+    );
+}

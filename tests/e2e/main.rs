@@ -1,0 +1,13 @@
+//! The whole system with real programs: the two halves, Chromium, dev servers, databases, reverse
+//! proxies and MCP clients.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
+
+mod browser;
+mod curl;
+mod forward;
+mod idle;
+mod mcp;
+mod replaced;
+mod resume;
+mod reverse_proxies;
+mod vite;

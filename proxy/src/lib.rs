@@ -30,7 +30,6 @@ mod reach;
 mod relay;
 mod server;
 
-#[cfg(any(fuzzing, test))]
 #[doc(hidden)]
 pub mod fuzzing;
 

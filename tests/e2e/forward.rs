@@ -13,6 +13,8 @@ use yonder_tests::halves::{Desktop, Server};
 use yonder_tests::process::{Process, output};
 use yonder_tests::site::hex;
 
+const KEYS: usize = 50_000;
+
 #[tokio::test]
 async fn a_redis_session_runs_through_a_forward() {
     let folder = tempfile::tempdir().unwrap();
@@ -52,7 +54,6 @@ async fn a_redis_session_runs_through_a_forward() {
     assert_eq!(output(client().arg("PING")).await.stdout, b"PONG\n");
 
     // Mass insertion: many commands in flight, many answers on the way back.
-    const KEYS: usize = 50_000;
     let mut commands = String::new();
     for number in 0..KEYS {
         let (key, value) = (format!("key:{number}"), "v".repeat(number % 64));

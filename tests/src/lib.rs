@@ -19,7 +19,7 @@ use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
 /// Patience of tests on a machine of two busy cores. Only failures take that long.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Pause between two looks at a condition that has no way to tell us.
 const POLL: Duration = Duration::from_millis(20);

@@ -128,8 +128,8 @@ impl Process {
     pub async fn wait_within(&mut self, limit: Duration) -> ExitStatus {
         match tokio::time::timeout(limit, self.child.wait()).await {
             Ok(status) => status.expect("a child can be waited for"),
-            Err(_) => panic!(
-                "{} did not end within {limit:?}; stderr:\n{}",
+            Err(late) => panic!(
+                "{} did not end within {limit:?} ({late}); stderr:\n{}",
                 self.name,
                 self.stderr()
             ),
@@ -160,6 +160,6 @@ pub async fn output(command: &mut Command) -> std::process::Output {
     let running = command.kill_on_drop(true).output();
     match tokio::time::timeout(PATIENCE * 5, running).await {
         Ok(output) => output.unwrap_or_else(|error| panic!("could not run {name}: {error}")),
-        Err(_) => panic!("{name} did not end"),
+        Err(late) => panic!("{name} did not end ({late})"),
     }
 }

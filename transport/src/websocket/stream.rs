@@ -93,7 +93,8 @@ pub struct WebSocketStream<T> {
 impl<T: AsyncRead + AsyncWrite + Unpin> WebSocketStream<T> {
     /// The server's end of `io`, whose upgrade has been answered; `received` came behind the client's request head.
     ///
-    /// The first poll of either direction sends an empty message, from which the client learns that frames pass.
+    /// The first read, write or flush sends an empty message, from which the client learns that frames pass. It waits a
+    /// few seconds for that, so begin at once.
     pub fn server(io: T, received: Bytes) -> Self {
         let mut stream = Self::new(io, received, None);
         stream.queue(Opcode::Binary, &[]);

@@ -134,6 +134,11 @@ impl Session {
         self.ended.is_cancelled()
     }
 
+    /// Whether the browser itself is gone.
+    pub(crate) fn browser_is_gone(&self) -> bool {
+        self.shared.is_closed()
+    }
+
     /// Runs a command within [`CALL_DEADLINE`].
     ///
     /// # Errors

@@ -98,6 +98,25 @@ impl<S: Clone + PartialEq> FrameTree<S> {
         self.seen(id, parent, session, url, name);
     }
 
+    /// The main frame shows a document that was kept for going back: what `session` knew of its frames is
+    /// void and will be asked for, while frames with sessions of their own have reported already.
+    pub(crate) fn restored(&mut self, session: &S, url: String) {
+        let keep = |frame: &FrameInfo<S>| frame.is_root_of_session || frame.session != *session;
+        self.frames.retain(keep);
+        self.frames[0].url = url;
+        let known: Vec<_> = self.frames.iter().map(|frame| frame.id.clone()).collect();
+        let main = known[0].clone();
+        for frame in &mut self.frames[1..] {
+            if frame
+                .parent
+                .as_ref()
+                .is_none_or(|parent| !known.contains(parent))
+            {
+                frame.parent = Some(main.clone());
+            }
+        }
+    }
+
     /// `session` says on request that it shows `url` in the frame `id`. Unlike [`Self::navigated`] this
     /// tells nothing new about the frame's children.
     pub(crate) fn seen(
@@ -243,6 +262,20 @@ mod tests {
         );
         let frame = tree.get("a").unwrap();
         assert!(frame.is_root_of_session && frame.parent.as_deref() == Some("main"));
+    }
+
+    #[test]
+    fn going_back_keeps_the_frames_that_came_back_first() {
+        let mut tree = tree();
+        tree.moved_out("a1", Some("a"), "http://other/", &1);
+        tree.restored(&0, "http://main/".to_owned());
+        assert_eq!(ids(&tree), ["main", "a1"]);
+        tree.attached("a", "main", &0);
+        tree.attached("a1", "a", &1);
+        assert_eq!(
+            tree.get("a1").and_then(|frame| frame.parent.as_deref()),
+            Some("a")
+        );
     }
 
     #[test]

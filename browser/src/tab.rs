@@ -41,6 +41,8 @@ pub(crate) struct View {
     pub(crate) loader: String,
     /// Whether that document's `load` event has fired.
     pub(crate) loaded: bool,
+    /// The document whose `load` event fired last. It can be told before the document itself is.
+    last_loaded: String,
     /// Counts main-frame navigations that took effect, those within a document included.
     pub(crate) commits: u64,
     /// Counts the times that the main frame began to load.
@@ -49,8 +51,12 @@ pub(crate) struct View {
     pub(crate) unreachable: bool,
     /// The JavaScript dialog that waits for an answer.
     pub(crate) dialog: Option<types::Dialog>,
+    /// Counts the dialogs that were answered, or went away with their document.
+    pub(crate) dialogs_closed: u64,
     /// The renderer crashed and nothing was loaded since.
     pub(crate) crashed: bool,
+    /// Counts the crashes of the renderer.
+    pub(crate) crashes: u64,
     pub(crate) frames: FrameTree,
 }
 
@@ -93,11 +99,14 @@ impl Tab {
             generation: 0,
             loader: String::new(),
             loaded: false,
+            last_loaded: String::new(),
             commits: 0,
             starts: 0,
             unreachable: false,
             dialog: None,
+            dialogs_closed: 0,
             crashed: false,
+            crashes: 0,
             frames: FrameTree::new(target.clone(), page.clone()),
         };
         Arc::new(Self {
@@ -220,6 +229,15 @@ impl Tab {
     /// Changes the view and tells those who watch it.
     fn update(&self, change: impl FnOnce(&mut View)) {
         self.view.send_modify(change);
+    }
+}
+
+impl View {
+    /// No dialog is open any more.
+    fn close_dialog(&mut self) {
+        if self.dialog.take().is_some() {
+            self.dialogs_closed += 1;
+        }
     }
 }
 

@@ -178,6 +178,10 @@ impl Shared {
         }
     }
 
+    pub(super) fn is_closed(&self) -> bool {
+        self.routes().closed
+    }
+
     fn routes(&self) -> MutexGuard<'_, Routes> {
         // Every change of the table is a single insert or remove, so that it is whole even after a panic.
         self.routes.lock().unwrap_or_else(PoisonError::into_inner)

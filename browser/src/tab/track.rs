@@ -229,7 +229,10 @@ impl Tab {
             "Page.lifecycleEvent" => {
                 let step: LifecycleEvent = event.parse()?;
                 if step.name == "load" && step.frame_id == self.target {
-                    self.update(|view| view.loaded |= view.loader == step.loader_id);
+                    self.update(|view| {
+                        view.last_loaded = step.loader_id;
+                        view.loaded |= view.loader == view.last_loaded;
+                    });
                     return Ok(Follow::Refresh);
                 }
             }
@@ -258,7 +261,7 @@ impl Tab {
                     });
                 });
             }
-            "Page.javascriptDialogClosed" => self.update(|view| view.dialog = None),
+            "Page.javascriptDialogClosed" => self.update(View::close_dialog),
             "Target.attachedToTarget" => {
                 let attached: Attached = event.parse()?;
                 if attached.target_info.kind == "iframe" {
@@ -272,8 +275,9 @@ impl Tab {
             "Inspector.targetCrashed" if event.session == *self.page.id() => {
                 self.update(|view| {
                     view.crashed = true;
+                    view.crashes += 1;
                     view.loading = false;
-                    view.dialog = None;
+                    view.close_dialog();
                 });
             }
             _ => {}
@@ -288,30 +292,35 @@ impl Tab {
         if main {
             self.refs.clear();
         }
+        let restored = kind == "BackForwardCacheRestore";
         self.update(|view| {
-            view.frames.navigated(
-                &frame.id,
-                frame.parent_id.as_deref(),
-                &session,
-                frame.address(),
-                frame.name.clone(),
-            );
+            if main && restored {
+                view.frames.restored(&session, frame.address());
+            } else {
+                view.frames.navigated(
+                    &frame.id,
+                    frame.parent_id.as_deref(),
+                    &session,
+                    frame.address(),
+                    frame.name.clone(),
+                );
+            }
             if main {
                 view.url = frame.address();
                 view.title.clear();
                 view.generation += 1;
                 view.unreachable = frame.unreachable_url.is_some();
                 // A document restored from the back/forward cache was loaded before.
-                view.loaded = kind == "BackForwardCacheRestore";
+                view.loaded = restored;
                 view.loader = frame.loader_id;
                 view.commits += 1;
                 view.crashed = false;
-                view.dialog = None;
+                view.close_dialog();
             }
         });
-        Ok(match (main, kind.as_str()) {
-            (true, "BackForwardCacheRestore") => Follow::Resync,
-            (true, _) => Follow::Refresh,
+        Ok(match (main, restored) {
+            (true, true) => Follow::Resync,
+            (true, false) => Follow::Refresh,
             (false, _) => Follow::Nothing,
         })
     }
@@ -335,24 +344,26 @@ impl Tab {
         let page = &self.page;
         let (enabled, focus, prerender, tree) = tokio::join!(
             enable(page),
+            // A page in a window behind others has the focus, too, as far as it can tell: several agents
+            // type at once.
             page.call::<Ack>(
                 "Emulation.setFocusEmulationEnabled",
                 json!({ "enabled": true })
             ),
+            // A prerendered page would take the tab over with a main frame that nobody announced.
             page.call::<Ack>("Page.setPrerenderingAllowed", json!({ "isAllowed": false })),
             self.resync(),
         );
-        enabled?;
-        tree?;
         for result in [focus, prerender] {
             if let Err(error) = result {
                 debug!(%error, "a browser without this setting works as well");
             }
         }
+        // Whatever failed, the page, and with it the one that opened it, must not wait for ever.
         page.call::<Ack>("Runtime.runIfWaitingForDebugger", NoParams {})
             .await?;
         self.update(|view| view.ready = true);
-        Ok(())
+        enabled.and(tree)
     }
 
     /// Readies a frame with its own process and lets it run.
@@ -409,6 +420,7 @@ impl Tab {
         self.update(|view| {
             view.url = frame.address();
             view.loader.clone_from(&frame.loader_id);
+            view.loaded |= view.loader == view.last_loaded;
             view.unreachable = frame.unreachable_url.is_some();
             enter(view, &self.page, &reply.frame_tree);
         });

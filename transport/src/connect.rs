@@ -1,7 +1,7 @@
 //! [`Connector`]: gets carriers from one server half, by whatever way passes.
 //!
 //! WebSocket first. Where that does not pass (the upgrade is stripped or refused on the way, or no frame comes through),
-//! bounded requests do ([`poll`](crate::poll)). What worked is remembered, and WebSocket is tried again now and then.
+//! bounded requests do ([`poll`]). What worked is remembered, and WebSocket is tried again now and then.
 //! Answers that no other way would change (a wrong token, a certificate, a closed port) are reported at once.
 
 use std::sync::{Arc, Mutex, PoisonError};

@@ -3,7 +3,7 @@
 use std::io::{self, IoSlice};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ pub fn tune_carrier_socket(stream: &TcpStream) {
 
 /// Whether the kernel lets everybody choose BBR, which keeps its rate where packets get lost at random.
 #[cfg(target_os = "linux")]
-static BBR_ALLOWED: LazyLock<bool> = LazyLock::new(|| {
+static BBR_ALLOWED: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| {
     std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
         .is_ok_and(|allowed| allowed.split_whitespace().any(|name| name == "bbr"))
 });

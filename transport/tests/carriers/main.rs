@@ -1,6 +1,8 @@
 //! Carriers between a connector and a small server half, over real sockets, with and without trouble on the way.
 
 mod middlebox;
+#[cfg(unix)]
+mod nginx;
 mod server;
 
 use std::io::Write as _;
@@ -483,6 +485,33 @@ async fn single_requests_reach_the_server_and_only_it() {
         matches!(error, ConnectError::NotOurServer { .. }),
         "{error}"
     );
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn behind_nginx() {
+    for (lines, kind) in [
+        (nginx::PLAIN, CarrierKind::Poll),
+        (nginx::WEBSOCKET, CarrierKind::WebSocket),
+        (nginx::STRICT, CarrierKind::Poll),
+    ] {
+        let mut server = Server::plain().await;
+        let Some(proxy) = nginx::Nginx::before(server.address, lines).await else {
+            println!("nginx is not installed; nothing was tested");
+            return;
+        };
+        let near = connector(plain(proxy.address))
+            .connect()
+            .await
+            .expect("a carrier");
+        assert_eq!(near.kind, kind, "with {lines:?}");
+        let started = Instant::now();
+        exercise(near, server.carrier().await, 4_000_000).await;
+        println!(
+            "{kind} behind nginx with {lines:?}: 4 MB each way in {:?}",
+            started.elapsed()
+        );
+    }
 }
 
 /// `0.0.0.0` reaches this machine on Linux without being a loopback address.

@@ -15,7 +15,8 @@ use yonder_protocol::link::{CloseCode, Lane, LaneConfig, LinkId, RefusalCode, Re
 
 use crate::carrier::Carrier;
 use crate::driver::{Driver, Resumption, ServerSource, Source};
-use crate::handshake::{HandshakeError, read_hello, refuse};
+pub use crate::handshake::HandshakeError;
+use crate::handshake::{read_hello, refuse};
 use crate::hub::Hub;
 use crate::link::{Incoming, Link, LinkConfig, LinkPhase};
 use crate::wire::Wire;

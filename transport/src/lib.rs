@@ -4,19 +4,28 @@
 //! * [`carrier`]: what a link runs over, and the means to get another.
 //! * [`connect`]: gets carriers from a server half, by whatever way passes.
 //! * [`websocket`], [`poll`]: the carrier inside the messages of a WebSocket, and the one in plain requests.
+//! * [`client`], [`acceptor`]: the two ways to a link; [`link`], [`stream`]: what it is used by.
 //! * [`message`]: how calls are framed on a stream.
 
+pub mod acceptor;
 pub mod address;
 pub mod carrier;
+pub mod client;
 pub mod connect;
+pub mod link;
 pub mod message;
 pub mod poll;
+pub mod stream;
 pub mod tls;
 pub mod token;
 pub mod websocket;
 
 mod dial;
+mod driver;
+mod handshake;
 mod http_client;
+mod hub;
+mod wire;
 
 pub use dial::tune_carrier_socket;
 

@@ -88,10 +88,6 @@ impl Wire {
         }
     }
 
-    /// Whether everything queued was written.
-    pub(crate) fn is_written(&self) -> bool {
-        self.outbound.is_empty()
-    }
 
     /// Queues bytes to be written.
     pub(crate) fn queue(&mut self, bytes: impl IntoIterator<Item = Bytes>) {

@@ -74,7 +74,8 @@ pub struct LaneConfig {
     pub heartbeat: Duration,
     /// A carrier is dead when nothing arrived for this long after such a ping.
     pub heartbeat_timeout: Duration,
-    /// Bytes queued over all links of this half.
+    /// Bytes queued over all links of this half. The lane looks at it before it grants; whoever keeps
+    /// the bytes of [`Event::Data`] charges them.
     pub budget: Arc<Budget>,
 }
 
@@ -109,7 +110,7 @@ pub enum Event {
         stream: StreamId,
     },
     /// The peer, or the flow control of this half, reset the stream. What arrived and was not consumed
-    /// no longer counts.
+    /// is to be discarded.
     Reset {
         /// The stream.
         stream: StreamId,
@@ -226,8 +227,8 @@ pub struct Lane {
     peer_highest: StreamId,
     /// Streams in `streams` that the peer opened.
     peer_streams: usize,
-    /// Unconsumed bytes, as charged to the budget.
-    charged: usize,
+    /// Unconsumed bytes of all streams.
+    buffered: usize,
     /// Bytes in the send queues of all streams.
     queued: usize,
 
@@ -273,7 +274,7 @@ impl Lane {
             }),
             peer_highest: 0,
             peer_streams: 0,
-            charged: 0,
+            buffered: 0,
             queued: 0,
             decoder: Decoder::new(config.data_max),
             payload_wanted: false,
@@ -440,8 +441,7 @@ impl Lane {
         };
         let bytes = bytes.min(stream.receive.buffered);
         stream.receive.consume(bytes, now, round_trip, may_grow);
-        self.charged -= bytes;
-        self.config.budget.release(bytes);
+        self.buffered -= bytes;
         if stream.is_over() {
             self.finish_if_over(id);
             return;
@@ -511,7 +511,7 @@ impl Lane {
         LaneStats {
             streams: self.streams.len(),
             queued: self.queued,
-            buffered: self.charged,
+            buffered: self.buffered,
             unacknowledged: self.replay.len(),
             sent: self.replay.end(),
             received: self.received,
@@ -531,8 +531,7 @@ impl Lane {
             self.peer_streams -= 1;
         }
         self.queued -= stream.send.queued;
-        self.charged -= stream.receive.buffered;
-        self.config.budget.release(stream.receive.buffered);
+        self.buffered -= stream.receive.buffered;
         if self.streams.is_empty() {
             // A burst of streams leaves no memory behind.
             self.streams.shrink_to(STREAMS_KEPT);
@@ -568,12 +567,6 @@ impl Lane {
                 self.grants.push_back(id);
             }
         }
-    }
-}
-
-impl Drop for Lane {
-    fn drop(&mut self) {
-        self.config.budget.release(self.charged);
     }
 }
 

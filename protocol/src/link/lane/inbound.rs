@@ -66,8 +66,7 @@ impl Lane {
             && self.payload_wanted
         {
             stream.receive.buffered += bytes.len();
-            self.charged += bytes.len();
-            self.config.budget.charge(bytes.len());
+            self.buffered += bytes.len();
             let bytes = if bytes.len() <= COPY_BYTES {
                 Bytes::copy_from_slice(&bytes)
             } else {

@@ -60,6 +60,17 @@ impl Lane {
         bytes
     }
 
+    /// What the carrier still has to take before it is closed: everything up to this half's `GOAWAY`, if one was asked
+    /// for. To be called after [`Self::carrier_lost`], once; what comes is bounded by the replay buffer.
+    pub fn last_words(&mut self, out: &mut Vec<Bytes>, now: Duration) {
+        if self.going_away.is_none() {
+            return;
+        }
+        self.up = true;
+        while !self.gone_away && self.poll_transmit(out, now) > 0 {}
+        self.up = false;
+    }
+
     fn write_control(&mut self, batch: &mut Batch<'_>) {
         if self.gone_away {
             return;

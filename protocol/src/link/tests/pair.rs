@@ -316,9 +316,11 @@ fn credit_is_withheld_over_budget_and_granted_when_it_drains() {
             .unwrap();
     }
     exchange(&mut client, &mut server, now);
-    assert_eq!(drain(&mut server, now, false), 4 << 20);
+    small.charge(drain(&mut server, now, false));
+    assert_eq!(small.used(), 4 << 20);
     assert!(small.is_over());
     // One consumer goes on, but the budget is over: nothing is granted.
+    small.release(512 * 1024);
     server.consumed(streams[0], 512 * 1024, now);
     exchange(&mut client, &mut server, now);
     assert_eq!(client.send_capacity(streams[0]), 0);
@@ -326,6 +328,7 @@ fn credit_is_withheld_over_budget_and_granted_when_it_drains() {
     assert!(at <= Duration::from_millis(50));
     // The others drain: it gets what it is owed.
     for &stream in &streams[1..] {
+        small.release(1 << 20);
         server.consumed(stream, 1 << 20, now);
     }
     server.handle_timeout(at).unwrap();

@@ -18,8 +18,10 @@ use crate::tab::Tab;
 
 #[derive(Deserialize)]
 struct Guarded {
-    /// What took the click in place of the element.
+    /// What would have taken the click in place of the element; it was kept from it.
     blocked: Option<String>,
+    /// No event came to the document.
+    missed: bool,
 }
 
 /// Clicks the element and waits for the navigation that this starts, if any.
@@ -44,7 +46,7 @@ pub(super) async fn click_within(
     let began = AtomicBool::new(false);
     let clicked = async {
         if element.ask(tab, "isOption", Map::new()).await? {
-            return choose(tab, &element, input).await;
+            return choose(tab, &element, input, &began).await;
         }
         press_and_release(tab, &element, input, limit, &began).await
     };
@@ -103,6 +105,15 @@ async fn press_and_release(
             // The click replaced the document that would tell.
             return Ok(());
         };
+        if guarded.missed {
+            return Err(OperationError::new(
+                ErrorCode::OperationFailed,
+                format!(
+                    "the click on {} did not arrive at the page, which something outside of it may have taken; take a snapshot before you try again",
+                    element.name
+                ),
+            ));
+        }
         let Some(by) = guarded.blocked else {
             return Ok(());
         };
@@ -118,7 +129,12 @@ async fn guard(tab: &Tab, element: &Element, spot: Spot) -> Result<Verdict, Oper
     element.ask(tab, "beginGuard", point).await
 }
 
-async fn choose(tab: &Tab, element: &Element, input: &Click) -> Result<(), OperationError> {
+async fn choose(
+    tab: &Tab,
+    element: &Element,
+    input: &Click,
+    began: &AtomicBool,
+) -> Result<(), OperationError> {
     if input.button.unwrap_or_default() != MouseButton::Left {
         return Err(OperationError::new(
             ErrorCode::Invalid,
@@ -132,6 +148,7 @@ async fn choose(tab: &Tab, element: &Element, input: &Click) -> Result<(), Opera
         .modifiers
         .iter()
         .any(|modifier| matches!(modifier, Modifier::Control | Modifier::Meta));
+    began.store(true, Ordering::Relaxed);
     let verdict: Verdict = element
         .ask(tab, "choose", fields([("keepOthers", keep.into())]))
         .await?;

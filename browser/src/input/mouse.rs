@@ -62,6 +62,8 @@ impl<'a> Mouse<'a> {
 
     /// Presses and releases `button`; `click` is 1, or 2 for the second click of a double click.
     ///
+    /// Cancel safety: the release is on its way as soon as the press is, so that no button stays down.
+    ///
     /// # Errors
     /// See [`CdpError`].
     pub(crate) async fn click(
@@ -70,11 +72,14 @@ impl<'a> Mouse<'a> {
         button: Button,
         click: u32,
     ) -> Result<(), CdpError> {
-        let held = button.bit();
-        let pressed = self.dispatch("mousePressed", at, button.name(), held, click);
-        pressed.await?;
-        self.dispatch("mouseReleased", at, button.name(), 0, click)
-            .await
+        let name = button.name();
+        let (pressed, released) = tokio::join!(
+            // Both are sent before either is answered, in this order.
+            biased;
+            self.dispatch("mousePressed", at, name, button.bit(), click),
+            self.dispatch("mouseReleased", at, name, 0, click),
+        );
+        pressed.and(released)
     }
 
     async fn dispatch(

@@ -36,6 +36,7 @@ pub(crate) enum Verdict {
     Disabled,
     Inert,
     Moving,
+    Undrawn,
     Untouchable,
     Offscreen,
     Covered { by: String },
@@ -68,6 +69,9 @@ impl Verdict {
                 "is out of reach behind a modal dialog or in an inert part of the page; deal with the dialog first",
             ),
             Self::Moving => not("does not stop moving; wait until its animation is over"),
+            Self::Undrawn => {
+                not("is on a page that is too busy to be drawn; wait until it is done")
+            }
             Self::Untouchable => not(
                 "ignores the pointer (CSS pointer-events: none); act on the element around or in it",
             ),

@@ -14,17 +14,18 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 
-type Pages = Arc<Mutex<HashMap<String, String>>>;
+/// Media type and content, by path.
+type Pages = Arc<Mutex<HashMap<String, (String, String)>>>;
 
 /// The running site; it ends when it is dropped.
-pub struct Site {
-    pub address: SocketAddr,
+pub(crate) struct Site {
+    pub(crate) address: SocketAddr,
     pages: Pages,
     _server: AbortOnDropHandle<()>,
 }
 
 impl Site {
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let pages = Pages::default();
@@ -45,12 +46,17 @@ impl Site {
     }
 
     /// Serves `body` at `path` of every host. A path that holds `slow` takes a while.
-    pub fn page(&self, path: &str, body: &str) {
+    pub(crate) fn page(&self, path: &str, body: &str) {
         let page = format!(
             "<!doctype html><html lang=en><head><meta charset=utf-8><title>{path}</title></head><body>{body}</body></html>"
         );
+        self.file(path, "text/html; charset=utf-8", &page);
+    }
+
+    /// Serves `content` at `path` of every host.
+    pub(crate) fn file(&self, path: &str, mime: &str, content: &str) {
         let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
-        pages.insert(path.to_owned(), page);
+        pages.insert(path.to_owned(), (mime.to_owned(), content.to_owned()));
     }
 }
 
@@ -91,9 +97,9 @@ async fn serve(mut stream: TcpStream, pages: Pages) {
         } else {
             "404 Not Found"
         };
-        let body = body.unwrap_or_default();
+        let (mime, body) = body.unwrap_or_default();
         format!(
-            "HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n{body}",
+            "HTTP/1.1 {status}\r\nContent-Type: {mime}\r\nContent-Length: {}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n{body}",
             body.len()
         )
     };

@@ -1,8 +1,10 @@
 // Acting with the pointer: is the element there, seen, still, enabled, and the one that would be hit?
 
-// Movement between two frames, in CSS pixels, up to which an element counts as still. A button that
+// Movement between two looks, in CSS pixels, up to which an element counts as still. A button that
 // breathes in an endless animation can be clicked; one that slides cannot.
 const STILL_PIXELS = 0.5;
+// Time over which the movement of an animated element is measured, in milliseconds.
+const ANIMATED_MS = 40;
 // A hidden page has no animation frames, and a busy one few. Milliseconds to wait for one.
 const HIDDEN_FRAME_MS = 50;
 const FRAME_LIMIT_MS = 1000;
@@ -17,13 +19,14 @@ setTimeout(() => {
   runsScript = true;
 }, 0);
 
+// Waits for the next frame; answers whether there was none though the page is to be seen.
 function nextFrame() {
-  if (!runsScript) return Promise.resolve();
+  if (!runsScript) return Promise.resolve(false);
   return new Promise(resolve => {
-    const timer = setTimeout(resolve, document.hidden ? HIDDEN_FRAME_MS : FRAME_LIMIT_MS);
+    const timer = setTimeout(() => resolve(!document.hidden), document.hidden ? HIDDEN_FRAME_MS : FRAME_LIMIT_MS);
     requestAnimationFrame(() => {
       clearTimeout(timer);
-      resolve();
+      resolve(false);
     });
   });
 }
@@ -126,10 +129,14 @@ async function readiness({ number, pointer, attempt }) {
     });
   }
   // Between two frames the browser computes animations for the time of the next one, so that only
-  // places of two frames tell whether an animated element moves.
-  if (isAnimated(el)) await nextFrame();
+  // places of two frames tell whether an animated element moves; and frames may come close together.
+  const animated = isAnimated(el);
+  if (animated && (await nextFrame())) return { state: 'undrawn' };
   const before = el.getBoundingClientRect();
-  await nextFrame();
+  const since = performance.now();
+  do {
+    if (await nextFrame()) return { state: 'undrawn' };
+  } while (animated && performance.now() - since < ANIMATED_MS);
   el = elementOf(number);
   if (el === null) return { state: 'gone' };
   const after = el.getBoundingClientRect();
@@ -152,10 +159,10 @@ let guard = null;
 function endGuard() {
   const ended = guard;
   guard = null;
-  if (ended === null) return { blocked: null };
+  if (ended === null) return { blocked: null, missed: false };
   clearTimeout(ended.timer);
   for (const type of GUARDED) removeEventListener(type, ended.listener, true);
-  return { blocked: ended.blocked };
+  return { blocked: ended.blocked, missed: ended.tells && !ended.begun && ended.blocked === null };
 }
 
 // Checks once more that the point hits the element, and lets no click through that begins elsewhere.
@@ -166,7 +173,14 @@ function beginGuard({ number, x, y }) {
   const hit = hitAt(x, y);
   if (hit === null) return { state: 'offscreen' };
   if (!receives(hit, el)) return { state: 'covered', by: describe(hit) };
-  const started = { begun: false, blocked: null, timer: setTimeout(endGuard, GUARD_MS), listener: null };
+  const started = {
+    // Events in a frame go to its document, and without script there is nobody to tell.
+    tells: runsScript && !/^(iframe|frame|object|embed)$/.test(el.localName),
+    begun: false,
+    blocked: null,
+    timer: setTimeout(endGuard, GUARD_MS),
+    listener: null,
+  };
   started.listener = event => {
     if (!event.isTrusted || started.begun) return;
     const target = event.composedPath()[0];

@@ -1,4 +1,7 @@
-use super::*;
+use serde_json::{Value, json};
+use yonder_protocol::operation::error::ErrorCode;
+
+use crate::stage::{Stage, refused};
 
 const FORM: &str = r#"
 <header><a href=/home>Home</a></header>
@@ -168,6 +171,7 @@ async fn an_outline_tells_roles_names_and_states() {
         .await
         .unwrap();
     assert_eq!(found["content"], "(nothing holds this text)");
+    stage.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -229,6 +233,7 @@ async fn long_pages_are_cut_and_say_so() {
             "[button] \"Line @e1 [link] \\\"x\\\"\" current=true"
         ]
     );
+    stage.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -255,14 +260,8 @@ async fn frames_and_shadow_roots_are_part_of_the_page() {
     let content = stage.snapshot().await;
     let expected = "[button] \"Open\"\ntext \"slotted\"\n[textbox] \"Deep\"\n[button] \"Closed\"\n[iframe] \"same\" frame=F\n  [button] \"Inner\"\n[iframe] \"cross\" frame=F\n  [heading] \"Nest\" level=2\n  [iframe] \"deep\" frame=F\n    [button] \"Inner\"\n[iframe] \"doc\" frame=F\n  [button] \"Doc\"";
     let mut seen = bare(&content);
-    let frames: Vec<String> = stage
-        .tab
-        .frames()
-        .into_iter()
-        .map(|frame| frame.id)
-        .collect();
-    for frame in &frames {
-        seen = seen.replace(frame.as_str(), "F");
+    for frame in stage.frames().await {
+        seen = seen.replace(frame["id"].as_str().unwrap(), "F");
     }
     assert_eq!(seen, expected);
     stage.click("Closed").await.unwrap();
@@ -307,6 +306,7 @@ async fn frames_and_shadow_roots_are_part_of_the_page() {
         .await
         .unwrap();
     assert_eq!(found["content"].as_str().unwrap().lines().count(), 1);
+    stage.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -320,26 +320,17 @@ async fn refs_end_with_their_elements_and_documents() {
     let inner = stage.find("Inner").await;
 
     // Other tabs have other refs, and do not know these.
-    let (other, _tracker) = open(&stage.root).await;
-    let before = other.view().borrow().commits;
-    let _: Ack = other
-        .session()
-        .call("Page.navigate", json!({ "url": "http://site.test/" }))
-        .await
-        .unwrap();
-    other
-        .view()
-        .wait_for(|view| view.commits != before && view.loaded && !view.loading)
-        .await
-        .unwrap();
-    let seen = run_on(&other, "snapshot", json!({})).await.unwrap();
-    let seen = seen["content"].as_str().unwrap();
+    let other = stage.another_tab().await;
+    let seen = stage.run("snapshot", json!({ "tabID": other })).await;
+    let seen = seen.unwrap()["content"].as_str().unwrap().to_owned();
     assert!(
         seen.contains("\"First\"") && !seen.contains(&format!("{first} ")),
         "{seen}"
     );
     refused(
-        run_on(&other, "click", json!({ "ref": first })).await,
+        stage
+            .run("click", json!({ "tabID": other, "ref": first }))
+            .await,
         ErrorCode::NotFound,
         "this tab has no",
     );
@@ -380,178 +371,5 @@ async fn refs_end_with_their_elements_and_documents() {
         ErrorCode::NotFound,
         "this tab has no",
     );
-}
-
-/// Roles in which our outline and the browser's accessibility tree use the same words, or these.
-const SAME: &[(&str, &str)] = &[
-    ("image", "img"),
-    ("Canvas", "canvas"),
-    ("Date", "textbox"),
-    ("DateTime", "textbox"),
-    ("InputTime", "textbox"),
-    ("ColorWell", "button"),
-    ("DisclosureTriangle", "button"),
-    ("Iframe", "iframe"),
-];
-const COMPARED: &[&str] = &[
-    "button",
-    "canvas",
-    "checkbox",
-    "columnheader",
-    "combobox",
-    "complementary",
-    "contentinfo",
-    "banner",
-    "form",
-    "heading",
-    "iframe",
-    "img",
-    "link",
-    "list",
-    "listbox",
-    "main",
-    "menu",
-    "menuitem",
-    "navigation",
-    "option",
-    "progressbar",
-    "radio",
-    "region",
-    "search",
-    "searchbox",
-    "slider",
-    "spinbutton",
-    "switch",
-    "tab",
-    "table",
-    "tablist",
-    "tabpanel",
-    "textbox",
-    "tree",
-    "treeitem",
-    "toolbar",
-];
-
-const NAMES: &str = r#"
-<header>Top</header><nav aria-label="Main menu"><a href=/a>Plain</a> <a href=/b><b>Bold</b> and <i>italic</i></a>
-<a href=/c><img src="data:," alt="Logo"> Home</a><a href=/d aria-label="Spoken">Shown</a><a href=/e title="Tip"></a></nav>
-<main><h1>Title <small>sub</small></h1><h2 aria-label="Other">Real</h2><div role=heading aria-level=3>Drawn</div>
-<button>Go <span hidden>not</span><span aria-hidden=true>nor</span></button><button aria-labelledby="x y">Z</button><span id=x>One</span><span id=y hidden>Two</span>
-<button title=Tooltip><svg width=10 height=10></svg></button><input type=submit><input type=reset><input type=button value=Own><input type=image alt=Picture src="data:,">
-<input type=search aria-label=Seek><input type=number title=Amount><label>Wrapped <input></label><label for=q>For</label><input id=q>
-<input placeholder=Hint><textarea aria-label=Area></textarea><label><input type=checkbox>Tick <a href=/f>more</a></label>
-<label>Range <input type=range></label><div role=switch aria-checked=true tabindex=0>Toggle</div><div role=slider aria-label=Knob tabindex=0 aria-valuenow=3></div>
-<div role=tablist><div role=tab aria-selected=true tabindex=0>First</div><div role=tab>Second</div></div><div role=tabpanel aria-label=Panel>Body</div>
-<ul role=tree aria-label=Files><li role=treeitem>src<ul role=group><li role=treeitem>main</li></ul></li></ul>
-<div role=menu aria-label=Edit><div role=menuitem tabindex=-1>Cut</div><div role=menuitem>Paste <kbd>V</kbd></div></div>
-<select aria-label=Pick><option>One<option label=Two>2</select><select aria-label=Many multiple><option>A<option>B</select>
-<table><caption>Numbers</caption><tr><th>Head<th scope=col>Other<tr><td>1<td>2</table>
-<img src="data:," alt="Cat"><svg role=img aria-label=Drawing width=9 height=9></svg><svg width=9 height=9><title>Star</title><circle r=4 /></svg>
-<progress aria-label=Load value=.5></progress><div role=button tabindex=0><p>Two</p><p>blocks</p></div>
-<div role=toolbar aria-label=Tools><button aria-label="Bold"></button></div><section aria-labelledby=s1><h2 id=s1>Part</h2></section>
-<form aria-label=Entry><fieldset><legend>Group</legend><input aria-label=Inside></fieldset></form>
-<details><summary>Reveal</summary>x</details><iframe title=Frame srcdoc="x" ></iframe><canvas aria-label=Plot></canvas>
-<p style="display:none"><button>Gone</button></p><div style="visibility:hidden"><button>Unseen</button></div><div aria-hidden=true><button>Muted</button></div>
-<button>Line<br>break</button><button>a<span style="display:block">b</span>c</button><button><img src="data:," alt="Alt">text</button>
-<label>Every <input type=number value=3 aria-label=days> days <input></label>
-</main><aside>Side</aside><footer>End</footer>"#;
-
-#[tokio::test(flavor = "multi_thread")]
-async fn roles_and_names_agree_with_the_browser() {
-    #[derive(serde::Deserialize)]
-    struct Tree {
-        nodes: Vec<Node>,
-    }
-    #[derive(serde::Deserialize)]
-    struct Node {
-        ignored: bool,
-        role: Option<Worded>,
-        name: Option<Worded>,
-    }
-    #[derive(serde::Deserialize)]
-    struct Worded {
-        value: Value,
-    }
-    let stage = Stage::new().await;
-    stage.show(NAMES).await;
-    let tree: Tree = stage
-        .tab
-        .session()
-        .call("Accessibility.getFullAXTree", json!({}))
-        .await
-        .unwrap();
-    let mut theirs: Vec<(String, String)> = tree
-        .nodes
-        .into_iter()
-        .filter(|node| !node.ignored)
-        .filter_map(|node| {
-            let role = node.role?.value.as_str()?.to_owned();
-            let role = SAME
-                .iter()
-                .find(|(name, _)| *name == role)
-                .map_or(role, |(_, ours)| (*ours).to_owned());
-            let name = node
-                .name
-                .and_then(|name| Some(name.value.as_str()?.trim().to_owned()));
-            let name = name.unwrap_or_default();
-            // Pictures in a link or button are told as part of its name only, and nameless ones not at all.
-            let told = role != "img" || !["", "Logo", "Alt"].contains(&&*name);
-            (told && COMPARED.contains(&role.as_str())).then_some((role, name))
-        })
-        .collect();
-    let content = stage.run("snapshot", json!({ "depth": 20 })).await.unwrap();
-    let content = bare(content["content"].as_str().unwrap());
-    let ours: Vec<(String, String)> = content
-        .lines()
-        .filter_map(|line| {
-            let (role, rest) = line.trim().strip_prefix('[')?.split_once(']')?;
-            let mut name =
-                serde_json::Deserializer::from_str(rest.trim_start()).into_iter::<String>();
-            let name = name.next().and_then(Result::ok).unwrap_or_default();
-            COMPARED.contains(&role).then(|| (role.to_owned(), name))
-        })
-        .collect();
-    let total = theirs.len().max(ours.len());
-    let mut differ = Vec::new();
-    for node in ours {
-        let exact = theirs.iter().position(|other| *other == node);
-        // A nameless part that holds nothing but a text is told with it.
-        let nameless = (node.0.clone(), String::new());
-        match exact.or_else(|| theirs.iter().position(|other| *other == nameless)) {
-            Some(at) => drop(theirs.swap_remove(at)),
-            None => differ.push(node),
-        }
-    }
-    let same = total - differ.len().max(theirs.len());
-    println!("{same} of {total} agree; only ours: {differ:?}; only theirs: {theirs:?}");
-    assert!(
-        same * 100 >= total * 99,
-        "only ours: {differ:?}; only theirs: {theirs:?}"
-    );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn boxes_of_elements_are_on_the_page() {
-    let stage = Stage::new().await;
-    stage.site.page("/inner", "<body style='margin:0'><div style='height:900px'></div><button id=b style='position:absolute;left:20px;top:900px;width:50px;height:40px'>Inner</button>");
-    stage.show("<body style='margin:0'><div style='height:2000px'></div><iframe style='position:absolute;left:100px;top:2000px;border:10px solid' src=http://other.test/inner></iframe><button style='position:absolute;left:5px;top:3000px;width:60px;height:30px'>Outer</button>").await;
-    let name = |text: String| yonder_protocol::operation::scalar::Ref::try_from(text).unwrap();
-    let outer = stage.find("Outer").await;
-    let rect = crate::page::element_rect(&stage.tab, name(outer))
-        .await
-        .unwrap();
-    assert_eq!(
-        (rect.x, rect.y, rect.width, rect.height),
-        (5.0, 3000.0, 60.0, 30.0)
-    );
-    let inner = stage.find("Inner").await;
-    let rect = crate::page::element_rect(&stage.tab, name(inner))
-        .await
-        .unwrap();
-    // The frame is 150 high and scrolled so that the button is just in sight.
-    assert_eq!(
-        [rect.x, rect.width, rect.height].map(f64::round),
-        [130.0, 50.0, 40.0]
-    );
-    assert!((2010.0..2160.0).contains(&rect.y), "{rect:?}");
+    stage.close().await;
 }

@@ -1,4 +1,9 @@
-use super::*;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use yonder_protocol::operation::error::ErrorCode;
+
+use crate::stage::{Stage, refused};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn waits_end_when_the_page_is_there() {
@@ -29,7 +34,7 @@ async fn waits_end_when_the_page_is_there() {
     wait(json!({ "condition": "textGone", "text": "After" }))
         .await
         .unwrap();
-    let inner = stage.tab.frames()[1].id.clone();
+    let inner = stage.frames().await[1]["id"].clone();
     wait(json!({ "condition": "text", "text": "Inner words", "frameID": inner }))
         .await
         .unwrap();
@@ -43,7 +48,7 @@ async fn waits_end_when_the_page_is_there() {
         .unwrap();
     assert_eq!(tab["url"], "http://site.test/slow");
 
-    let started = std::time::Instant::now();
+    let started = Instant::now();
     refused(
         wait(json!({ "condition": "text", "text": "never", "timeoutMs": 300 })).await,
         ErrorCode::Timeout,
@@ -68,4 +73,5 @@ async fn waits_end_when_the_page_is_there() {
         ErrorCode::DialogOpen,
         "meanwhile",
     );
+    stage.close().await;
 }

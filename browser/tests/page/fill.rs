@@ -1,4 +1,7 @@
-use super::*;
+use serde_json::json;
+use yonder_protocol::operation::error::ErrorCode;
+
+use crate::stage::{Stage, refused};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fields_hold_what_was_given() {
@@ -119,6 +122,7 @@ async fn fields_hold_what_was_given() {
         ErrorCode::NotActionable,
         "read-only",
     );
+    stage.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -153,4 +157,5 @@ async fn fields_in_frames_and_late_ones() {
     stage.fill("Late", "in time").await.unwrap();
     assert_eq!(stage.evaluate("late.value").await, "in time");
     refused(stage.fill("Asks", "x").await, ErrorCode::DialogOpen, "why");
+    stage.close().await;
 }

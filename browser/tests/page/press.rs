@@ -1,4 +1,7 @@
-use super::*;
+use serde_json::json;
+use yonder_protocol::operation::error::ErrorCode;
+
+use crate::stage::{Stage, refused, soon};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_do_what_they_do_for_a_person() {
@@ -64,9 +67,7 @@ async fn keys_do_what_they_do_for_a_person() {
     stage
         .show("<script>addEventListener('keydown', e => e.key == 'F2' && alert('key'))</script>")
         .await;
-    tokio::time::timeout(Duration::from_secs(4), press("F2"))
-        .await
-        .unwrap()
-        .unwrap();
-    assert_eq!(stage.tab.dialog().unwrap().message, "key");
+    soon(press("F2")).await.unwrap();
+    assert_eq!(stage.answer().await, "key");
+    stage.close().await;
 }

@@ -1,4 +1,10 @@
-use super::*;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use serde_json::json;
+use yonder_protocol::operation::error::ErrorCode;
+
+use crate::stage::{Stage, refused, soon};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clicks_are_those_of_a_person() {
@@ -120,6 +126,7 @@ async fn clicks_are_those_of_a_person() {
     stage.go("http://site.test/").await;
     let tab = stage.click("Send").await.unwrap();
     assert_eq!(tab["url"], "http://site.test/next?");
+    stage.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -154,12 +161,14 @@ async fn clicks_in_frames_of_every_kind() {
         );
     }
     // Something of the page lies over the whole frame.
-    let (same, cross) = tokio::join!(
-        stage.run("click", json!({ "ref": refs[2] })),
-        stage.run("click", json!({ "ref": refs[3] })),
-    );
-    refused(same, ErrorCode::NotActionable, "covered");
-    refused(cross, ErrorCode::NotActionable, "covered");
+    for element in &refs[2..] {
+        refused(
+            stage.run("click", json!({ "ref": element })).await,
+            ErrorCode::NotActionable,
+            "covered",
+        );
+    }
+    stage.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -177,33 +186,30 @@ async fn what_cannot_be_clicked_is_told_with_the_reason() {
             <p id=out>Ready</p>"#,
         )
         .await;
-    let started = std::time::Instant::now();
-    let (under, off) = (stage.find("Under").await, stage.find("Off").await);
-    let (ghost, mover, away) = (
-        stage.find("Ghost").await,
-        stage.find("Mover").await,
-        stage.find("Away").await,
-    );
+    // Each takes its whole time to become ready, so that each has a tab of its own.
+    let refusals = [
+        ("Under", "<div id=\"veil\" class=\"shade\">"),
+        ("Off", "disabled"),
+        ("Ghost", "pointer-events"),
+        ("Mover", "moving"),
+        ("Away", "scrolled into view"),
+    ];
+    join_all(refusals.iter().map(async |(name, words)| {
+        let tab = stage.another_tab().await;
+        let element = stage.find_in(&tab, name).await;
+        let clicked = stage.run("click", json!({ "tabID": tab, "ref": element }));
+        refused(clicked.await, ErrorCode::NotActionable, words);
+        let script = json!({ "tabID": tab, "script": "out.textContent" });
+        let answer = stage.run("evaluate", script).await.unwrap();
+        assert_eq!(answer["value"], "Ready", "{name}");
+    }))
+    .await;
     let gone = stage.find("Gone").await;
-    let click = |element: String| stage.run("click", json!({ "ref": element }));
-    // All at once: each takes its whole time.
-    let (under, off, ghost, away) =
-        tokio::join!(click(under), click(off), click(ghost), click(away));
-    refused(
-        under,
-        ErrorCode::NotActionable,
-        "<div id=\"veil\" class=\"shade\">",
-    );
-    refused(off, ErrorCode::NotActionable, "disabled");
-    refused(ghost, ErrorCode::NotActionable, "pointer-events");
-    refused(away, ErrorCode::NotActionable, "scrolled into view");
-    refused(click(mover).await, ErrorCode::NotActionable, "moving");
-    assert!(started.elapsed() < Duration::from_secs(30));
     stage
         .evaluate("gone.style.display='none'; setTimeout(() => gone.remove(), 200)")
         .await;
-    refused(click(gone).await, ErrorCode::NotFound, "new snapshot");
-    assert_eq!(stage.evaluate("out.textContent").await, "Ready");
+    let clicked = stage.run("click", json!({ "ref": gone }));
+    refused(clicked.await, ErrorCode::NotFound, "new snapshot");
 
     // What becomes ready in time is clicked.
     stage
@@ -227,6 +233,7 @@ async fn what_cannot_be_clicked_is_told_with_the_reason() {
         "id=\"late\"",
     );
     assert_eq!(stage.evaluate("document.title").await, "/");
+    stage.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -235,12 +242,8 @@ async fn a_click_that_opens_a_dialog_answers() {
     stage.show("<button onclick=\"document.title='before';alert('Hello');document.title='after'\">Alert</button><button onmousedown=\"confirm('Down?')\">Down</button>").await;
     for (name, message) in [("Alert", "Hello"), ("Down", "Down?")] {
         let element = stage.find(name).await;
-        let answered = tokio::time::timeout(
-            Duration::from_secs(4),
-            stage.run("click", json!({ "ref": element })),
-        );
-        answered.await.unwrap().unwrap();
-        assert_eq!(stage.tab.dialog().unwrap().message, message);
+        let clicked = soon(stage.run("click", json!({ "ref": element }))).await;
+        clicked.unwrap();
         refused(
             stage.run("snapshot", json!({})).await,
             ErrorCode::DialogOpen,
@@ -251,18 +254,7 @@ async fn a_click_that_opens_a_dialog_answers() {
             ErrorCode::DialogOpen,
             message,
         );
-        let _: Ack = stage
-            .tab
-            .session()
-            .call("Page.handleJavaScriptDialog", json!({ "accept": true }))
-            .await
-            .unwrap();
-        stage
-            .tab
-            .view()
-            .wait_for(|view| view.dialog.is_none())
-            .await
-            .unwrap();
+        assert_eq!(stage.answer().await, message);
     }
     assert_eq!(stage.evaluate("document.title").await, "after");
     // The button that was down when the dialog opened is up again.
@@ -272,35 +264,7 @@ async fn a_click_that_opens_a_dialog_answers() {
         stage.evaluate("seen").await,
         json!(["mousedown1", "mouseup0", "click0"])
     );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_handler_that_does_not_end_is_ended() {
-    let stage = Stage::new().await;
-    stage
-        .show("<button onclick='for (;;) {}'>Hang</button><script>addEventListener('keydown', e => { while (e.key === 'F3'); })</script>")
-        .await;
-    let limit = Duration::from_secs(2);
-    let input = json!({ "tabID": stage.tab.id(), "ref": stage.find("Hang").await });
-    let input = serde_json::from_value(input).unwrap();
-    let clicked = crate::actions::click::click_within(&stage.tab, &input, limit);
-    let error = tokio::time::timeout(Duration::from_secs(15), clicked)
-        .await
-        .unwrap()
-        .unwrap_err();
-    assert!(
-        error.code == ErrorCode::Timeout && error.message.contains("was ended"),
-        "{error:?}"
-    );
-    assert_eq!(stage.evaluate("1+1").await, 2);
-    let input = serde_json::from_value(json!({ "tabID": stage.tab.id(), "key": "F3" })).unwrap();
-    let pressed = crate::actions::press::press_within(&stage.tab, &input, limit);
-    let error = tokio::time::timeout(Duration::from_secs(15), pressed)
-        .await
-        .unwrap()
-        .unwrap_err();
-    assert!(error.message.contains("was ended"), "{error:?}");
-    assert_eq!(stage.evaluate("2+2").await, 4);
+    stage.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -324,30 +288,43 @@ async fn documents_without_script_are_seen_and_clicked() {
             .await,
         2
     );
-    let started = std::time::Instant::now();
+    let started = Instant::now();
     stage.click("Quiet").await.unwrap();
     stage.fill("Field", "typed").await.unwrap();
     stage.click("Onward").await.unwrap();
     stage
         .run(
             "wait",
-            json!({ "condition": "text", "text": "Arrived", "frameID": stage.tab.frames()[1].id }),
+            json!({ "condition": "text", "text": "Arrived", "frameID": stage.frames().await[1]["id"] }),
         )
         .await
         .unwrap();
     assert!(started.elapsed() < Duration::from_secs(8));
-    for (url, text) in [
+    for (path, mime, content, text) in [
         (
-            "data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg'><text y='20'>Drawn words</text><a href='x'><text y='50'>Linked</text></a></svg>",
+            "/drawn",
+            "image/svg+xml",
+            "<svg xmlns='http://www.w3.org/2000/svg'><text y='20'>Drawn words</text><a href='x'><text y='50'>Linked</text></a></svg>",
             "Drawn words",
         ),
-        ("data:text/plain,Plain words", "Plain words"),
-        ("data:text/xml,<a><b>Marked words</b></a>", "Marked words"),
-        ("data:application/json,{\"a\":\"json words\"}", "json words"),
+        ("/plain", "text/plain", "Plain words", "Plain words"),
+        (
+            "/marked",
+            "text/xml",
+            "<a><b>Marked words</b></a>",
+            "Marked words",
+        ),
+        (
+            "/data",
+            "application/json",
+            "{\"a\":\"json words\"}",
+            "json words",
+        ),
     ] {
-        stage.go(url).await;
+        stage.site.file(path, mime, content);
+        stage.go(&format!("http://site.test{path}")).await;
         let content = stage.snapshot().await;
-        assert!(content.contains(text), "{url}: {content}");
+        assert!(content.contains(text), "{path}: {content}");
         stage
             .run(
                 "wait",
@@ -356,4 +333,5 @@ async fn documents_without_script_are_seen_and_clicked() {
             .await
             .unwrap();
     }
+    stage.close().await;
 }

@@ -1,4 +1,7 @@
-use super::*;
+use serde_json::{Value, json};
+use yonder_protocol::operation::error::ErrorCode;
+
+use crate::stage::{Stage, refused, soon};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scripts_answer_json() {
@@ -68,81 +71,23 @@ async fn scripts_answer_json() {
     }
     let long = run("throw new Error('x'.repeat(5000))").await.unwrap_err();
     assert!(long.message.len() < 1_000);
-    for frame in stage.tab.frames().iter().skip(1) {
-        let answer = stage
-            .run(
-                "evaluate",
-                json!({ "script": "where + location.host", "frameID": frame.id }),
-            )
-            .await
-            .unwrap();
-        let host = if frame.is_root_of_session {
-            "other.test"
-        } else {
-            "site.test"
-        };
+    for frame in &stage.frames().await[1..] {
+        let script = json!({ "script": "where + location.host", "frameID": frame["id"] });
+        let answer = stage.run("evaluate", script).await.unwrap();
+        let url = frame["url"].as_str().unwrap();
+        let host = url.split('/').nth(2).unwrap();
         assert_eq!(answer["value"], format!("inner{host}"));
     }
-    refused(run("alert('stop'); 1").await, ErrorCode::DialogOpen, "stop");
-    let _: Ack = stage
-        .tab
-        .session()
-        .call("Page.handleJavaScriptDialog", json!({ "accept": true }))
-        .await
-        .unwrap();
-    stage
-        .tab
-        .view()
-        .wait_for(|view| view.dialog.is_none())
-        .await
-        .unwrap();
+    refused(
+        soon(run("alert('stop'); 1")).await,
+        ErrorCode::DialogOpen,
+        "stop",
+    );
+    assert_eq!(stage.answer().await, "stop");
     refused(
         run("location.href = '/inner'; await new Promise(() => {})").await,
         ErrorCode::OperationFailed,
         "another document",
     );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn scripts_that_do_not_end_are_ended() {
-    let stage = Stage::new().await;
-    stage.show("<h1>Here</h1>").await;
-    let frame = stage.tab.frame(None).unwrap();
-    for script in [
-        "for (;;) {}",
-        "for (;;) {} return 1",
-        "await 1; for (;;) {}",
-        "(async () => { await 1; for (;;) {} })()",
-        "new Promise(() => {})",
-        "setTimeout(() => { for (;;) {} }, 20); await new Promise(r => setTimeout(r, 10000))",
-        "({ toJSON() { for (;;) {} } })",
-    ] {
-        let ended = crate::actions::evaluate::evaluate_within(
-            &stage.tab,
-            &frame,
-            script,
-            Duration::from_millis(400),
-        );
-        let error = tokio::time::timeout(Duration::from_secs(10), ended)
-            .await
-            .unwrap()
-            .unwrap_err();
-        assert_eq!(error.code, ErrorCode::Timeout, "{script}: {error}");
-        assert_eq!(stage.evaluate("1+1").await, 2, "{script}");
-        assert!(stage.snapshot().await.contains("Here"));
-    }
-    // Nobody waits any more: the browser ends the loop by itself.
-    let abandoned = crate::actions::evaluate::evaluate_within(
-        &stage.tab,
-        &frame,
-        "for (;;) {}",
-        Duration::from_secs(2),
-    );
-    assert!(
-        tokio::time::timeout(Duration::from_millis(200), abandoned)
-            .await
-            .is_err()
-    );
-    let answer = tokio::time::timeout(Duration::from_secs(10), stage.evaluate("2+2"));
-    assert_eq!(answer.await.unwrap(), 4);
+    stage.close().await;
 }

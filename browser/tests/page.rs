@@ -1,0 +1,22 @@
+//! The operations that look at pages and act on them, on a real Chromium: success, each kind of failure,
+//! and bounds. Every test has a browser of its own.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "common/site.rs"]
+mod site;
+
+#[path = "page/click.rs"]
+mod click;
+#[path = "page/evaluate.rs"]
+mod evaluate;
+#[path = "page/fill.rs"]
+mod fill;
+#[path = "page/observe.rs"]
+mod observe;
+#[path = "page/press.rs"]
+mod press;
+#[path = "page/stage.rs"]
+mod stage;
+#[path = "page/wait.rs"]
+mod wait;

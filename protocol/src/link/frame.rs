@@ -550,9 +550,9 @@ impl Decoder {
 
     /// Judges a header and chooses the next state.
     fn start(&mut self, header: u64) -> Result<Option<Item>, ProtocolError> {
-        let [kind, a, b, c, d, e, f, g] = header.to_be_bytes();
-        let length = u32::from_be_bytes([0, a, b, c]);
-        let stream = u32::from_be_bytes([d, e, f, g]);
+        let [kind, l0, l1, l2, s0, s1, s2, s3] = header.to_be_bytes();
+        let length = u32::from_be_bytes([0, l0, l1, l2]);
+        let stream = u32::from_be_bytes([s0, s1, s2, s3]);
         let size = usize::try_from(length).unwrap_or(usize::MAX);
         let (least, most) = match kind {
             OPEN => (OPEN_FIXED_BYTES, OPEN_BYTES_MAX),

@@ -216,6 +216,10 @@ pub struct LaneStats {
 
 /// One end of a lane. See the module.
 #[derive(Debug)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "independent flags, each of which some step reads"
+)]
 pub struct Lane {
     config: LaneConfig,
     streams: HashMap<StreamId, Stream>,

@@ -335,7 +335,8 @@ fn credit_is_withheld_over_budget_and_granted_when_it_drains() {
     exchange(&mut client, &mut server, at);
     assert!(client.send_capacity(streams[0]) >= 512 * 1024);
     for &stream in &streams[1..] {
-        assert_eq!(client.send_capacity(stream), 1 << 20);
+        // The last one's window may even have grown, since the budget was no longer tight by then.
+        assert!(client.send_capacity(stream) >= 1 << 20);
     }
 }
 

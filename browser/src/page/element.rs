@@ -30,20 +30,35 @@ pub(crate) const READY_PAUSE: Duration = Duration::from_millis(50);
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub(crate) enum Verdict {
-    Ready { x: f64, y: f64 },
+    Ready {
+        x: f64,
+        y: f64,
+    },
+    /// No longer in the page.
     Gone,
     Hidden,
     Disabled,
+    /// Behind a modal dialog, or in an inert part.
     Inert,
     Moving,
+    /// No frame was drawn in time, so that movement cannot be told.
     Undrawn,
+    /// `pointer-events: none`.
     Untouchable,
+    /// No point of it can be brought into the viewport.
     Offscreen,
-    Covered { by: String },
+    Covered {
+        by: String,
+    },
     Readonly,
+    /// It did not take the focus.
     Unfocusable,
-    Refused { why: String },
-    Malformed { expected: String },
+    Refused {
+        why: String,
+    },
+    Malformed {
+        expected: String,
+    },
 }
 
 impl Verdict {
@@ -215,6 +230,7 @@ pub(crate) struct Spot {
 #[derive(Deserialize)]
 #[serde(tag = "state", rename_all = "lowercase")]
 enum Boxed {
+    /// It can be acted on, with the pointer at this point of its frame's viewport.
     Ready {
         x: f64,
         y: f64,

@@ -138,8 +138,8 @@ async fn clicks_in_frames_of_every_kind() {
         .show(
             "<div style='height:1500px'></div><div style='transform:rotate(10deg) scale(.7);margin:60px'>
              <iframe title=same src=/inner></iframe><iframe title=cross width=400 height=300 style='border:9px solid;padding:5px' src=http://other.test/nest></iframe></div>
-             <div style='position:relative;width:320px'><iframe title=veiled src=/inner></iframe><div id=veil style='position:absolute;inset:0'></div></div>
-             <div style='position:relative;width:320px'><iframe title=veiled2 src=http://other.test/inner></iframe><div id=veil2 style='position:absolute;inset:0'></div></div>",
+             <div style='position:relative;width:320px'><iframe title='veiled same' src=/inner></iframe><div id=veil style='position:absolute;inset:0'></div></div>
+             <div style='position:relative;width:320px'><iframe title='veiled cross' src=http://other.test/inner></iframe><div id=veil2 style='position:absolute;inset:0'></div></div>",
         )
         .await;
     let content = stage.snapshot().await;
@@ -160,14 +160,24 @@ async fn clicks_in_frames_of_every_kind() {
             "{part}"
         );
     }
-    // Something of the page lies over the whole frame.
-    for element in &refs[2..] {
-        refused(
-            stage.run("click", json!({ "ref": element })).await,
-            ErrorCode::NotActionable,
-            "covered",
-        );
-    }
+    // Something of the page lies over the whole frame. Each takes its whole time, so that each has a tab.
+    let covered = ["same", "cross"].map(async |kind| {
+        let tab = stage.another_tab().await;
+        let content = stage
+            .run("snapshot", json!({ "tabID": tab }))
+            .await
+            .unwrap();
+        let content = content["content"].as_str().unwrap();
+        let mut lines = content
+            .lines()
+            .skip_while(|line| !line.contains(&format!("\"veiled {kind}\"")));
+        let button = lines.nth(1).unwrap().trim_start();
+        assert!(button.ends_with("[button] \"Inner\""), "{content}");
+        let element = button.split(' ').next().unwrap();
+        let clicked = stage.run("click", json!({ "tabID": tab, "ref": element }));
+        refused(clicked.await, ErrorCode::NotActionable, "covered");
+    });
+    join_all(covered).await;
     stage.close().await;
 }
 

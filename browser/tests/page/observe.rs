@@ -178,7 +178,7 @@ async fn an_outline_tells_roles_names_and_states() {
 async fn long_pages_are_cut_and_say_so() {
     let stage = Stage::new().await;
     stage
-        .show("<ul id=l></ul><script>for(let i=0;i<2000;i++)l.insertAdjacentHTML('beforeend',`<li><a href=/${i}>Item ${i} report</a>`)</script>")
+        .show("<ul id=l></ul><script>l.innerHTML=Array.from({length:2000},(_,i)=>`<li><a href=/${i}>Item ${i} report</a>`).join('')</script>")
         .await;
     let outline = stage.run("snapshot", json!({})).await.unwrap();
     assert_eq!(outline["truncated"], true);
@@ -209,7 +209,7 @@ async fn long_pages_are_cut_and_say_so() {
             .ends_with("(1500 more matches: look for a longer text)")
     );
 
-    stage.show("<p id=p></p><script>for(let i=0;i<300;i++)document.body.insertAdjacentHTML('beforeend','<button>'+'é'.repeat(400)+'</button><p>'+'x'.repeat(3000)+'</p>')</script>").await;
+    stage.show("<p id=p></p><script>document.body.innerHTML=('<button>'+'é'.repeat(400)+'</button><p>'+'x'.repeat(3000)+'</p>').repeat(300)</script>").await;
     let outline = stage.run("snapshot", json!({})).await.unwrap();
     let content = outline["content"].as_str().unwrap();
     assert!(content.chars().count() <= 100_000 && outline["truncated"] == true);

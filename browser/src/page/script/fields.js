@@ -54,7 +54,7 @@ function activeElement() {
   return el;
 }
 
-// Makes the field ready to be typed into, its content selected; or sets a date. See `Field` in page/element.rs.
+// Makes the field ready to be typed into, its content selected; or sets a date. See `Begun` in actions/fill.rs.
 function beginFill({ number, text }) {
   const found = elementOf(number);
   if (found === null) return { state: 'gone' };

@@ -110,7 +110,7 @@ function findPoint(el) {
   return { cover };
 }
 
-// Whether a person can operate the element with `number`; see `Readiness` in page/element.rs.
+// Whether a person can operate the element with `number`; see `Verdict` in page/element.rs.
 // `pointer`: it must be hit by the pointer, at the answered point. `attempt` counts calls.
 async function readiness({ number, pointer, attempt }) {
   let el = elementOf(number);

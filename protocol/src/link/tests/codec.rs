@@ -99,7 +99,9 @@ proptest! {
         cut in any::<prop::sample::Index>(),
     ) {
         let mut wire = BytesMut::new();
-        frames.iter().for_each(|frame| frame.encode(&mut wire));
+        for frame in &frames {
+            frame.encode(&mut wire);
+        }
         for (index, value) in flips {
             let at = index.index(wire.len());
             wire[at] = value;

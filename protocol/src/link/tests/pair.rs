@@ -144,7 +144,8 @@ fn simulate(upload: usize, download: usize, length: Duration) -> Seen {
                     } else if index == 1 {
                         lane.send(ping, bytes).unwrap();
                     } else {
-                        seen.pings.push(now - pinged.take().unwrap());
+                        seen.pings
+                            .push(now.checked_sub(pinged.take().unwrap()).unwrap());
                         next_ping = now + Duration::from_millis(20);
                     }
                 }
@@ -198,8 +199,9 @@ fn the_round_trip_is_measured() {
 fn transfer(from: &mut Lane, to: &mut Lane, now: Duration) -> usize {
     let mut out = Vec::new();
     let bytes = from.poll_transmit(&mut out, now);
-    out.into_iter()
-        .for_each(|bytes| to.receive(bytes, now).unwrap());
+    for bytes in out {
+        to.receive(bytes, now).unwrap();
+    }
     bytes
 }
 
@@ -252,8 +254,9 @@ fn turns_are_fair_by_bytes() {
     while bytes < 1536 * 1024 {
         bytes += client.poll_transmit(&mut out, Duration::ZERO);
     }
-    out.into_iter()
-        .for_each(|bytes| server.receive(bytes, Duration::ZERO).unwrap());
+    for bytes in out {
+        server.receive(bytes, Duration::ZERO).unwrap();
+    }
     let mut per_stream = [0_usize; 3];
     while let Some(event) = server.poll_event() {
         if let Event::Data { stream, bytes } = event {
@@ -282,14 +285,16 @@ fn a_window_grows_where_it_is_the_bound() {
         let mut out = Vec::new();
         while client.poll_transmit(&mut out, now) > 0 {}
         now += Duration::from_millis(50);
-        out.into_iter()
-            .for_each(|bytes| server.receive(bytes, now).unwrap());
+        for bytes in out {
+            server.receive(bytes, now).unwrap();
+        }
         drain(&mut server, now, true);
         let mut out = Vec::new();
         while server.poll_transmit(&mut out, now) > 0 {}
         now += Duration::from_millis(50);
-        out.into_iter()
-            .for_each(|bytes| client.receive(bytes, now).unwrap());
+        for bytes in out {
+            client.receive(bytes, now).unwrap();
+        }
         drain(&mut client, now, true);
     }
     assert_eq!(capacity[0], INITIAL_WINDOW as usize);

@@ -41,7 +41,9 @@ fn open(stream: u32) -> Control {
 
 fn feed(lane: &mut Lane, frames: &[Control]) -> Result<(), ProtocolError> {
     let mut wire = BytesMut::new();
-    frames.iter().for_each(|frame| frame.encode(&mut wire));
+    for frame in frames {
+        frame.encode(&mut wire);
+    }
     lane.receive(wire.freeze(), NOW)
 }
 

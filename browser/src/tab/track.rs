@@ -63,7 +63,7 @@ enum Follow {
     Refresh,
     /// Frames, title and history.
     Resync,
-    /// A frame has a session of its own, which waits to be set up.
+    /// A frame has a session of its own.
     Join(Session),
 }
 
@@ -366,7 +366,7 @@ impl Tab {
         enabled.and(tree)
     }
 
-    /// Readies a frame with its own process and lets it run.
+    /// Follows a frame with its own process.
     async fn join(&self, frame: Session) {
         let joined = async {
             let tree = async {
@@ -374,12 +374,9 @@ impl Tab {
                 self.update(|view| enter(view, &frame, &reply.frame_tree));
                 Ok::<_, CdpError>(())
             };
-            let (enabled, tree) = tokio::join!(enable(&frame), tree);
-            // Whatever failed, the frame must not wait for ever.
-            frame
-                .call::<Ack>("Runtime.runIfWaitingForDebugger", NoParams {})
-                .await?;
-            enabled.and(tree)
+            // In this order: a change between the two is told by both rather than by none.
+            enable(&frame).await?;
+            tree.await
         };
         if let Err(error) = joined.await {
             debug!(%error, tab = %self.id, "a frame ended while it was set up");
@@ -437,9 +434,11 @@ impl Tab {
 
 /// Switches the events on that [`Tab::apply`] needs, and the sessions of frames below `session`.
 async fn enable(session: &Session) -> Result<(), CdpError> {
+    // Nothing is held back until we are ready: with that switch on, Chromium would also hold back the
+    // workers that the filter leaves out, for ever. What a frame did before is asked for instead.
     let frames = json!({
         "autoAttach": true,
-        "waitForDebuggerOnStart": true,
+        "waitForDebuggerOnStart": false,
         "flatten": true,
         "filter": [{ "type": "iframe" }],
     });

@@ -1,0 +1,220 @@
+//! The command line: what a person may write, and nothing of what it means.
+//!
+//! Values that the configuration file may also set stay optional here; [`crate::settings`] joins the two.
+//! Environment variables are read by clap, so that `--help` names them, except for the token's: secrets have
+//! no flag, and [`crate::token`] reads them.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use serde::Deserialize;
+
+/// The desktop half of Yonder: browse and reach the localhost of another machine from this one.
+#[derive(Debug, Parser)]
+#[command(name = "tunnel-desktop", version, max_term_width = 110, after_help = EXIT_CODES)]
+pub struct Cli {
+    #[command(flatten)]
+    pub(crate) global: GlobalArgs,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 ok, 1 failed, 2 usage or configuration, 3 could not reach the server half, 4 refused by it.
+
+Flags win over the environment, the environment over the configuration file. The token comes from --token-file, \
+YONDER_TOKEN, YONDER_TOKEN_FILE, the configuration file, or the file `token` in the state directory, in this order.";
+
+/// What a person may write for every command.
+#[derive(Debug, Args)]
+pub(crate) struct GlobalArgs {
+    /// Configuration file [default: $XDG_CONFIG_HOME/yonder/desktop.toml, where it exists]
+    #[arg(long, global = true, value_name = "FILE", env = "YONDER_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+    /// Where the token and kept profiles lie [default: $XDG_STATE_HOME/yonder]
+    #[arg(long, global = true, value_name = "DIR", env = "YONDER_STATE_DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// What to log on standard error: off, error, warn, info, debug, trace, or a filter by module [default: warn]
+    #[arg(long, global = true, value_name = "LEVEL", env = "YONDER_LOG")]
+    pub(crate) log: Option<String>,
+    /// Form of the log [default: text]
+    #[arg(long, global = true, value_enum, env = "YONDER_LOG_FORMAT")]
+    pub(crate) log_format: Option<LogFormat>,
+}
+
+/// Form of the log lines.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line, for programs.
+    Json,
+}
+
+/// The header that carries the token.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum AuthHeader {
+    /// `Authorization: Bearer`.
+    #[default]
+    Authorization,
+    /// `Yonder-Token`, where a reverse proxy wants `Authorization` for itself.
+    YonderToken,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Start Chromium with the server's network, and let the server's agents drive its tabs
+    Open(OpenArgs),
+    /// Serve only an HTTP and CONNECT proxy with the server's network; prints its address and credential
+    Proxy(ProxyArgs),
+    /// Forward local ports to targets seen from the server
+    Forward(ForwardArgs),
+    /// Check this machine and, where SERVER is given, the way to the server half
+    Doctor(DoctorArgs),
+    /// Measure a link (not available in this version)
+    Bench(UnavailableArgs),
+    /// Serve MCP to agents on this machine (not available in this version)
+    Mcp(UnavailableArgs),
+}
+
+/// How the server half is found and trusted.
+#[derive(Debug, Args)]
+pub(crate) struct ServerArgs {
+    /// File that holds the token; nobody but its owner may be able to read it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Further certificate authorities to trust, PEM
+    #[arg(long, value_name = "FILE", env = "YONDER_CA")]
+    pub(crate) ca: Option<PathBuf>,
+    /// Trust exactly this public key and no authority; `tunnel-server token` shows it
+    #[arg(
+        long,
+        value_name = "sha256:HEX",
+        env = "YONDER_PIN",
+        value_delimiter = ','
+    )]
+    pub(crate) pin: Vec<String>,
+    /// Header to send to what stands in front of the server half; may be given again
+    #[arg(long, value_name = "NAME: VALUE", action = ArgAction::Append)]
+    pub(crate) header: Vec<String>,
+    /// Header that carries the token [default: authorization]
+    #[arg(long, value_enum, env = "YONDER_AUTH_HEADER")]
+    pub(crate) auth_header: Option<AuthHeader>,
+}
+
+/// What SERVER may be.
+const SERVER_HELP: &str = "http(s)://host[:port][/prefix], a name from the configuration file, or `local` for the \
+                           server half on this machine [default: local]";
+
+#[derive(Debug, Args)]
+pub(crate) struct OpenArgs {
+    #[arg(value_name = "SERVER", help = SERVER_HELP, env = "YONDER_SERVER")]
+    pub(crate) server: Option<String>,
+    /// Page to open first, an address as the server sees it
+    #[arg(value_name = "PAGE")]
+    pub(crate) page: Option<String>,
+    /// Show no window
+    #[arg(long, env = "YONDER_HEADLESS")]
+    pub(crate) headless: bool,
+    /// Browser session to serve [default: default]
+    #[arg(long, value_name = "NAME", env = "YONDER_SESSION")]
+    pub(crate) session: Option<String>,
+    /// Keep cookies and history under this name [default: nothing is kept]
+    #[arg(long, value_name = "NAME", env = "YONDER_PROFILE")]
+    pub(crate) profile: Option<String>,
+    /// Chromium's program [default: found on the system]
+    #[arg(long, value_name = "PATH", env = "YONDER_BROWSER")]
+    pub(crate) browser: Option<PathBuf>,
+    /// Run Chromium without its sandbox; only where it cannot have one (as root, in some containers)
+    #[arg(long, env = "YONDER_NO_SANDBOX")]
+    pub(crate) no_sandbox: bool,
+    #[command(flatten)]
+    pub(crate) access: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ProxyArgs {
+    #[arg(value_name = "SERVER", help = SERVER_HELP, env = "YONDER_SERVER")]
+    pub(crate) server: Option<String>,
+    /// Local address to listen on; port 0 takes a free one
+    #[arg(
+        long,
+        value_name = "ADDR",
+        default_value = "127.0.0.1:0",
+        env = "YONDER_LISTEN"
+    )]
+    pub(crate) listen: SocketAddr,
+    /// Browser session that the connections are counted to [default: default]
+    #[arg(long, value_name = "NAME", env = "YONDER_SESSION")]
+    pub(crate) session: Option<String>,
+    #[command(flatten)]
+    pub(crate) access: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ForwardArgs {
+    /// The server half as for the other commands, then forwards [ADDR:]PORT[:HOST:PORT]: local address and port
+    /// (0 takes a free one), then the target seen from the server [default: the same port of its localhost]
+    #[arg(value_name = "[SERVER] FORWARD", required = true, num_args = 1..)]
+    pub(crate) words: Vec<String>,
+    #[command(flatten)]
+    pub(crate) access: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    #[arg(value_name = "SERVER", help = SERVER_HELP)]
+    pub(crate) server: Option<String>,
+    /// Chromium's program [default: found on the system]
+    #[arg(long, value_name = "PATH", env = "YONDER_BROWSER")]
+    pub(crate) browser: Option<PathBuf>,
+    /// Judge Chromium without its sandbox
+    #[arg(long, env = "YONDER_NO_SANDBOX")]
+    pub(crate) no_sandbox: bool,
+    #[command(flatten)]
+    pub(crate) access: ServerArgs,
+}
+
+/// Takes whatever the later version will take, so that the answer is about the version and not about a flag.
+#[derive(Debug, Args)]
+pub(crate) struct UnavailableArgs {
+    #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    _rest: Vec<OsString>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn servers_may_be_left_out() {
+        let cli = Cli::try_parse_from(["tunnel-desktop", "open", "--headless"]).unwrap();
+        let Command::Open(open) = cli.command else {
+            panic!("not open")
+        };
+        assert!(open.headless && open.page.is_none());
+    }
+
+    #[test]
+    fn later_commands_take_any_argument() {
+        let cli = Cli::try_parse_from(["tunnel-desktop", "bench", "http://x", "--seconds", "5"]);
+        assert!(matches!(cli.unwrap().command, Command::Bench(_)));
+    }
+
+    #[test]
+    fn no_flag_takes_a_token() {
+        assert!(Cli::try_parse_from(["tunnel-desktop", "proxy", "--token", "x"]).is_err());
+    }
+}

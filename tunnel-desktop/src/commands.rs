@@ -1,0 +1,7 @@
+//! The commands, one module each.
+
+pub(crate) mod doctor;
+pub(crate) mod forward;
+pub(crate) mod forward_spec;
+pub(crate) mod open;
+pub(crate) mod proxy;

@@ -1,0 +1,253 @@
+//! `tunnel-desktop open`: Chromium with the server's network, its tabs at the service of the server's agents.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use yonder_browser::{Browser, BrowserConfig, BrowserSession, Profile, ProxyCredential};
+use yonder_protocol::link::{Role, SessionName};
+use yonder_protocol::operation::Operation;
+use yonder_protocol::{ErrorCode, OperationError};
+use yonder_proxy::{Challenge, Credential, Proxy, ProxyConfig};
+use yonder_transport::connect::Connector;
+
+use crate::attach::{self, Attach, Attachment, Fresh};
+use crate::calls;
+use crate::cli::OpenArgs;
+use crate::console::Console;
+use crate::failure::{Exit, Failure};
+use crate::settings::Settings;
+use crate::state_dir::KeptProfile;
+use crate::stop::StopSignal;
+
+/// Size of the first window in CSS pixels: a common laptop's, and what screenshots show.
+const WINDOW: (u32, u32) = (1280, 800);
+
+/// How long after the credential was given again further refusals count as the same loss.
+const PRIME_PAUSE: Duration = Duration::from_secs(1);
+
+/// What `open` is asked to do, everything checked that can be checked without doing it.
+struct Plan {
+    connector: Arc<Connector>,
+    session: SessionName,
+    page: Option<String>,
+    headless: bool,
+    sandbox: bool,
+    executable: Option<PathBuf>,
+    profile: Option<KeptProfile>,
+}
+
+/// Serves the browser session until its window is closed, another desktop takes over, or it is stopped.
+///
+/// # Errors
+/// If the server half cannot be reached or refuses, or Chromium does not start or ends by itself.
+pub(crate) async fn run(
+    args: OpenArgs,
+    settings: &Settings,
+    console: &Console,
+) -> Result<(), Failure> {
+    let plan = plan(args, settings)?;
+    let stop = StopSignal::new().context("could not watch for signals")?;
+    let mut desk = tokio::select! {
+        desk = Box::pin(Desk::set_up(plan, console)) => desk?,
+        // What was set up so far is dropped, and closes with that.
+        () = stop.asked() => return Ok(()),
+    };
+    let end = tokio::select! {
+        end = desk.ended() => end,
+        () = stop.asked() => Ok(()),
+    };
+    desk.close().await;
+    console.finish();
+    end
+}
+
+fn plan(args: OpenArgs, settings: &Settings) -> Result<Plan, Failure> {
+    let config = &settings.config;
+    let profile = args
+        .profile
+        .or_else(|| config.profile.clone())
+        .map(|name| {
+            settings
+                .state_dir()?
+                .profile(&name)
+                .map_err(|error| Failure::new(Exit::Usage, error))
+        })
+        .transpose()?;
+    Ok(Plan {
+        connector: settings.connector(args.server.as_deref(), &args.access)?,
+        session: settings.session(args.session)?,
+        page: args.page,
+        headless: args.headless || config.headless,
+        sandbox: !(args.no_sandbox || config.no_sandbox),
+        executable: args.browser.or_else(|| config.browser.clone()),
+        profile,
+    })
+}
+
+/// Everything that runs while the browser session is served.
+struct Desk {
+    attachment: Attachment,
+    browser: Browser,
+    proxy: Proxy,
+    console: Console,
+    /// Opening the first page; ends by itself.
+    page: JoinSet<Result<(), OperationError>>,
+    /// Serving calls and guarding the credential; end with the desk.
+    _tasks: JoinSet<()>,
+    /// Held until Chromium is gone.
+    _profile: Option<KeptProfile>,
+}
+
+impl Desk {
+    /// Starts proxy and Chromium, then attaches. In this order, so that a Chromium that does not start cannot push
+    /// out a desktop that works.
+    async fn set_up(plan: Plan, console: &Console) -> Result<Self, Failure> {
+        let (links, tunnels) = attach::links();
+        let proxy = Proxy::start(ProxyConfig::new(Challenge::PrimingHostOnly), tunnels)
+            .await
+            .context("could not open a local port for Chromium's proxy")?;
+        let config = BrowserConfig {
+            executable: plan.executable.clone(),
+            headless: plan.headless,
+            sandbox: plan.sandbox,
+            proxy: proxy.local_addr(),
+            profile: plan
+                .profile
+                .as_ref()
+                .map_or(Profile::Temporary, |kept| Profile::Kept(kept.path.clone())),
+            window: WINDOW,
+        };
+        console.status(&format!("connecting to {}", plan.connector.address()), "");
+        // Side by side, since each takes a while. A server half that cannot be reached is told first: it is the more
+        // frequent trouble, and has exit codes of its own.
+        let (reachable, launched) =
+            tokio::join!(attach::probe(&plan.connector), Browser::launch(config));
+        let browser = match (reachable, launched) {
+            (Ok(()), Ok(browser)) => browser,
+            (Err(failure), Ok(browser)) => {
+                browser.close().await;
+                return Err(failure);
+            }
+            (Err(failure), Err(_)) => return Err(failure),
+            (Ok(()), Err(error)) => return Err(anyhow::Error::new(error).into()),
+        };
+        match Self::attach(&plan, console, links, &proxy, &browser).await {
+            Ok((attachment, page, tasks)) => Ok(Self {
+                attachment,
+                browser,
+                proxy,
+                console: console.clone(),
+                page,
+                _tasks: tasks,
+                _profile: plan.profile,
+            }),
+            Err(failure) => {
+                browser.close().await;
+                Err(failure)
+            }
+        }
+    }
+
+    /// Opens the browser session and the link that serves it.
+    async fn attach(
+        plan: &Plan,
+        console: &Console,
+        links: attach::Links,
+        proxy: &Proxy,
+        browser: &Browser,
+    ) -> Result<(Attachment, JoinSet<Result<(), OperationError>>, JoinSet<()>), Failure> {
+        let credential = proxy.add_session(plan.session.as_str());
+        let session = browser
+            .open_session(plan.session.as_str(), for_browser(&credential))
+            .await
+            .context("could not open the browser session")?;
+        let attach = Attach {
+            server: plan.connector.address().to_string(),
+            connector: plan.connector.clone(),
+            role: Role::Browser,
+            session: plan.session.clone(),
+            console: console.clone(),
+        };
+        let (attachment, fresh) = attach.start(links).await?;
+        let mut tasks = JoinSet::new();
+        tasks.spawn(guard_credential(proxy.unauthenticated(), session.clone()));
+        tasks.spawn(serve(fresh, session.clone()));
+        let mut page = JoinSet::new();
+        if let Some(url) = plan.page.clone() {
+            page.spawn(open_page(session, url));
+        }
+        Ok((attachment, page, tasks))
+    }
+
+    /// Waits for the end: the window closed, Chromium or the link gone for good, or a page that cannot be meant.
+    async fn ended(&mut self) -> Result<(), Failure> {
+        loop {
+            tokio::select! {
+                end = self.attachment.ended() => return end,
+                exit = self.browser.exited() => return judge_exit(&exit),
+                Some(opened) = self.page.join_next() => match opened {
+                    Ok(Err(error)) if error.code == ErrorCode::Invalid => return Err(Failure::usage(error)),
+                    // The person sees Chromium's or the proxy's error page and may try again there.
+                    Ok(Err(error)) => self.console.line(&format!("the page did not open: {error}")),
+                    Ok(Ok(())) => {}
+                    Err(error) => tracing::error!(%error, "opening the page ended abnormally"),
+                },
+            }
+        }
+    }
+
+    /// Closes every socket and removes what Chromium left. Takes at most some two seconds.
+    async fn close(self) {
+        // Side by side: each tells its other end and has a deadline of its own.
+        tokio::join!(
+            self.attachment.close(),
+            self.browser.close(),
+            self.proxy.close()
+        );
+    }
+}
+
+/// How the command ends with Chromium: in order when the person closed it.
+fn judge_exit(exit: &yonder_browser::Exit) -> Result<(), Failure> {
+    match exit {
+        yonder_browser::Exit::WindowsClosed => Ok(()),
+        yonder_browser::Exit::Ended(ended) if ended.is_success() => Ok(()),
+        yonder_browser::Exit::Ended(ended) => Err(Failure::failed(format!(
+            "Chromium ended unexpectedly ({ended}); run the command again"
+        ))),
+        other => Err(Failure::failed(format!("Chromium is gone: {other:?}"))),
+    }
+}
+
+/// The proxy's credential in the browser's words.
+fn for_browser(credential: &Credential) -> ProxyCredential {
+    ProxyCredential::new(credential.username(), credential.password().expose())
+}
+
+/// Serves one link after the other.
+async fn serve(mut fresh: Fresh, session: BrowserSession) {
+    while let Some((link, incoming)) = fresh.recv().await {
+        calls::serve(link, incoming, session.clone()).await;
+    }
+}
+
+/// Gives Chromium the credential again when it lost it, which happens when its network process dies.
+async fn guard_credential(mut refused: watch::Receiver<u64>, session: BrowserSession) {
+    while refused.changed().await.is_ok() {
+        tracing::info!("a request came without the proxy credential; giving it to Chromium again");
+        session.prime_again().await;
+        // A page full of refused requests is one loss; whatever comes later is another.
+        tokio::time::sleep(PRIME_PAUSE).await;
+        refused.mark_unchanged();
+    }
+}
+
+/// Opens the page that the person asked for.
+async fn open_page(session: BrowserSession, url: String) -> Result<(), OperationError> {
+    let request = Operation::named("tabs.open")?.parse(serde_json::json!({ "url": url }))?;
+    session.execute(request, None).await.map(drop)
+}

@@ -179,10 +179,9 @@ mod tests {
             (1_023, "1023 B"),
             (1_536, "1.5 KiB"),
             (1 << 30, "1.0 GiB"),
-            (u64::MAX, "16777216.0 TiB"),
+            (u64::MAX, "16777215.9 TiB"),
         ] {
-            let shown = Size(bytes).to_string();
-            assert_eq!(shown.split('.').next(), text.split('.').next(), "{shown}");
+            assert_eq!(Size(bytes).to_string(), text);
         }
         assert_eq!(Span(59).to_string(), "59 s");
         assert_eq!(Span(7_260).to_string(), "2 h 1 min");

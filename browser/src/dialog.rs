@@ -27,6 +27,7 @@ pub(crate) async fn dialog(
         DialogAction::Accept => Some(true),
         DialogAction::Dismiss => Some(false),
     };
+    tab.caught_up().await;
     let text = request.prompt_text.as_ref();
     let open = tab.dialog();
     if text.is_some()

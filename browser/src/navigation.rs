@@ -29,6 +29,10 @@ const ERROR_PAGE_LIMIT: Duration = Duration::from_secs(2);
 /// A history navigation is over for the loader up to this much before the document is announced.
 const COMMIT_GRACE: Duration = Duration::from_millis(250);
 
+/// What Chromium answers while it is between two documents, for some milliseconds, and when to ask again.
+const NOT_YET: &str = "Not attached to an active page";
+const NOT_YET_PAUSE: Duration = Duration::from_millis(50);
+
 /// How long an error page may take to tell its error's name.
 const ERROR_NAME_LIMIT: Duration = Duration::from_secs(2);
 
@@ -117,8 +121,9 @@ pub(crate) async fn navigate(
         (Some(error), _) => {
             return Err(not_loaded(tab, url, error, &navigated, before, lookup).await);
         }
-        // The document stayed and only the fragment of its address changed.
-        (None, None) => {}
+        // The document stayed and only the fragment of its address changed, which the event before the
+        // answer told.
+        (None, None) => tab.caught_up().await,
         (None, Some(_)) => {
             let loaded = timeout_at(deadline, view.wait_for(arrived)).await;
             loaded.map_err(|_| slow(url))?.map_err(|_| ended(tab))?;
@@ -178,6 +183,7 @@ pub(crate) async fn stop(tab: &Tab) -> Result<types::Tab, OperationError> {
         .call::<Ack>("Page.stopLoading", NoParams {})
         .await
         .map_err(|error| failed(tab, error))?;
+    tab.caught_up().await;
     Ok(tab.summary())
 }
 
@@ -193,9 +199,24 @@ async fn move_by(
         let view = view.borrow();
         (view.starts, view.commits)
     };
+    let start = async {
+        loop {
+            let call = tab
+                .session()
+                .call_within::<Ack>(LOAD_LIMIT, method, &params);
+            match call.await {
+                Err(CdpError::Refused { message, .. })
+                    if message == NOT_YET && Instant::now() < deadline =>
+                {
+                    tokio::time::sleep(NOT_YET_PAUSE).await;
+                }
+                answer => return answer,
+            }
+        }
+    };
     let moved = tokio::select! {
         biased;
-        moved = tab.session().call_within::<Ack>(LOAD_LIMIT, method, params) => moved,
+        moved = start => moved,
         dialog = tab.dialog_opened() => return Err(kept_by(&dialog)),
     };
     moved.map_err(|error| failed(tab, error))?;
@@ -287,7 +308,8 @@ async fn not_loaded(
     }
     // The error page is a document like any other: let it be counted before the caller acts again.
     let mut view = tab.view();
-    let shown = view.wait_for(|view| view.commits > before || view.crashed);
+    let shown = |view: &View| view.crashed || (view.commits > before && !view.loading);
+    let shown = view.wait_for(shown);
     let _ = timeout_at(Instant::now() + ERROR_PAGE_LIMIT, shown).await;
     let cause = lookup.and_then(|lookup| lookup(&failure::target(url)?));
     told(failure::explain(url, error, cause.as_ref()))

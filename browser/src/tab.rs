@@ -6,7 +6,8 @@
 mod track;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use tokio::sync::{Mutex, MutexGuard, Semaphore, SemaphorePermit, watch};
 use yonder_protocol::limits;
@@ -69,6 +70,9 @@ pub(crate) struct Tab {
     refs: RefTable,
     turn: Mutex<()>,
     waiting: Semaphore,
+    /// Events that arrived for the tab, once somebody applies them, and those that were applied.
+    arrived: OnceLock<Arc<AtomicU64>>,
+    applied: watch::Sender<u64>,
 }
 
 impl fmt::Debug for Tab {
@@ -117,6 +121,8 @@ impl Tab {
             refs: RefTable::default(),
             turn: Mutex::new(()),
             waiting: Semaphore::new(QUEUE_OPERATIONS),
+            arrived: OnceLock::new(),
+            applied: watch::Sender::new(0),
         })
     }
 
@@ -204,6 +210,22 @@ impl Tab {
                 // The sender lives in `self`, so that this is not reached.
                 std::future::pending::<()>().await;
             }
+        }
+    }
+
+    /// Waits until the view tells all that the browser had reported when this was called. Call it between
+    /// the reply of a command and a look at the view: reply and events are handled by different tasks.
+    pub(crate) async fn caught_up(&self) {
+        let Some(arrived) = self.arrived.get() else {
+            return;
+        };
+        let arrived = arrived.load(Ordering::Acquire);
+        let mut applied = self.applied.subscribe();
+        tokio::select! {
+            // The sender lives in `self`.
+            _ = applied.wait_for(|applied| *applied >= arrived) => {}
+            // Nothing is applied to a closed tab.
+            () = self.page.ended() => {}
         }
     }
 

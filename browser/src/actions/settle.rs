@@ -37,6 +37,7 @@ impl Before {
 
     /// Waits until the main frame has loaded, if it began to load something since.
     pub(super) async fn settled(self, tab: &Tab) {
+        tab.caught_up().await;
         let mut view = tab.view();
         if !self.changed(&view.borrow_and_update()) {
             return;

@@ -1,7 +1,7 @@
 //! Events of the browser and the queues in which they wait for whoever asked for them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -42,6 +42,7 @@ impl Event {
 #[derive(Clone, Debug)]
 pub(super) struct Subscriber {
     queue: mpsc::Sender<Arc<Event>>,
+    offered: Arc<AtomicU64>,
     missed: Arc<AtomicBool>,
 }
 
@@ -50,7 +51,10 @@ impl Subscriber {
     /// the event is lost to this stream, which [`EventStream::take_missed`] tells.
     pub(super) fn offer(&self, event: &Arc<Event>) -> bool {
         match self.queue.try_send(Arc::clone(event)) {
-            Ok(()) => true,
+            Ok(()) => {
+                self.offered.fetch_add(1, Ordering::Release);
+                true
+            }
             Err(mpsc::error::TrySendError::Full(_)) => {
                 self.missed.store(true, Ordering::Relaxed);
                 true
@@ -74,6 +78,7 @@ impl EventStream {
         let (queue, events) = mpsc::channel(QUEUE_EVENTS);
         let subscriber = Subscriber {
             queue,
+            offered: Arc::default(),
             missed: Arc::new(AtomicBool::new(false)),
         };
         Self {
@@ -101,6 +106,11 @@ impl EventStream {
             event = self.events.recv() => event,
             () = self.ended.cancelled() => self.events.try_recv().ok(),
         }
+    }
+
+    /// Counts the events that were put into this stream's queue, read or not.
+    pub(crate) fn offered(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.subscriber.offered)
     }
 
     /// Whether events were lost since the last call because nobody read them.

@@ -23,6 +23,7 @@ pub(crate) async fn track(
     follow: TaskTracker,
     changed: impl Fn(),
 ) {
+    tab.arrived.get_or_init(|| events.offered());
     let start = Arc::clone(&tab);
     follow.spawn(async move {
         if let Err(error) = start.set_up().await {
@@ -47,6 +48,7 @@ pub(crate) async fn track(
             }
             Err(error) => warn!(%error, "an event of the browser is left out"),
         }
+        tab.applied.send_modify(|applied| *applied += 1);
         if events.take_missed() {
             warn!(tab = %tab.id, "events were lost; asking the page for its state");
             let tab = Arc::clone(&tab);

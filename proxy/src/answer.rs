@@ -57,7 +57,7 @@ pub(crate) const TOO_MANY_CONNECTIONS: &[u8] = b"HTTP/1.1 503 Service Unavailabl
 
 impl Answer {
     /// 400 to a request that is refused for `detail`.
-    pub(crate) fn bad_request(detail: impl ToString) -> Self {
+    pub(crate) fn bad_request(detail: &impl ToString) -> Self {
         Self {
             status: 400,
             reason: "Bad Request",
@@ -87,10 +87,10 @@ impl Answer {
         match error {
             InvalidHead::TooLong => Self::head_too_large(),
             InvalidHead::NotHttp => Self::bad_request(
-                "this is not HTTP; this address is an HTTP proxy, which https:// and other protocols reach with CONNECT",
+                &"this is not HTTP; this address is an HTTP proxy, which https:// and other protocols reach with CONNECT",
             ),
             InvalidHead::BareLineEnd => {
-                Self::bad_request("the request head holds a CR or LF on its own")
+                Self::bad_request(&"the request head holds a CR or LF on its own")
             }
         }
     }
@@ -159,7 +159,7 @@ impl Answer {
     }
 
     /// 502 to an answer of `target` that is not understood for `detail`.
-    pub(crate) fn bad_response(target: &Target, detail: impl ToString) -> Self {
+    pub(crate) fn bad_response(target: &Target, detail: &impl ToString) -> Self {
         Self {
             status: 502,
             reason: "Bad Gateway",

@@ -123,7 +123,8 @@ mod tests {
     #[tokio::test]
     async fn bytes_come_out_in_order_and_an_empty_buffer_holds_no_block() {
         let mut buffer = Buffer::default();
-        let mut reader: &[u8] = &[7; BLOCK_BYTES + 10];
+        let bytes = vec![7; BLOCK_BYTES + 10];
+        let mut reader = bytes.as_slice();
         let count = poll_fn(|cx| buffer.poll_fill(cx, &mut reader))
             .await
             .unwrap();

@@ -213,7 +213,7 @@ impl<D: Dial> Connection<'_, D> {
             Err(error) => {
                 let answer = match error {
                     BadRequest::TooManyFields => Answer::head_too_large(),
-                    error => Answer::bad_request(error),
+                    error => Answer::bad_request(&error),
                 };
                 return Verdict::Refuse {
                     answer,
@@ -450,8 +450,8 @@ impl<D: Dial> Connection<'_, D> {
         // How much of its body the client still sends is not known any more.
         let style = style(request);
         let answer = match fault {
-            Fault::Chunk(error) => Answer::bad_request(error),
-            Fault::Response(error) => Answer::bad_response(target, error),
+            Fault::Chunk(error) => Answer::bad_request(&error),
+            Fault::Response(error) => Answer::bad_response(target, &error),
             Fault::Closed => Answer::no_response(target),
             Fault::Io(error) => {
                 let error = tunnel_error(&error);

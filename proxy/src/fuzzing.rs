@@ -3,6 +3,7 @@
 
 use crate::body::{Body, Chunked, Framing};
 use crate::head::request::{Kind, parse};
+use crate::head::response;
 use crate::head::{HeadScan, content_length};
 
 /// A request head is refused or understood, and what the target would get has one framing, one host and
@@ -93,4 +94,54 @@ pub fn fuzz_chunked(bytes: &[u8]) {
     }
     assert_eq!(expected, Ok(accepted));
     assert_eq!(whole.is_done(), tracker.is_done());
+}
+
+/// A response head is refused or understood, and what the client would get is one head with the framing
+/// by which the body is read.
+pub fn fuzz_response_head(bytes: &[u8]) {
+    for (head_only, upgrade, http_1_0) in [
+        (false, false, false),
+        (true, false, false),
+        (false, true, false),
+        (false, false, true),
+    ] {
+        let asked = response::Asked {
+            head_only,
+            upgrade,
+            http_1_0,
+            close: http_1_0,
+        };
+        let mut forwarded = Vec::new();
+        let Ok(Some(parsed)) = response::parse(bytes, asked, &mut forwarded) else {
+            assert!(forwarded.is_empty(), "a head that is not taken is not sent");
+            continue;
+        };
+        assert!(parsed.length <= bytes.len());
+        let mut fields = [httparse::EMPTY_HEADER; 512];
+        let mut again = httparse::Response::new(&mut fields);
+        assert_eq!(
+            again.parse(&forwarded),
+            Ok(httparse::Status::Complete(forwarded.len())),
+            "the forwarded head is not one head"
+        );
+        let values = |name: &str| {
+            again
+                .headers
+                .iter()
+                .filter(|field| field.name.eq_ignore_ascii_case(name))
+                .map(|field| field.value)
+                .collect::<Vec<_>>()
+        };
+        let lengths = values("content-length");
+        let codings = values("transfer-encoding");
+        assert!(lengths.len() + codings.len() <= 1, "two framings");
+        match parsed.framing {
+            Framing::Empty => assert!(codings.is_empty()),
+            Framing::Length(length) => assert_eq!(content_length(lengths[0]), Some(length)),
+            Framing::Chunked => assert_eq!(codings.is_empty(), http_1_0),
+            Framing::UntilClose => {
+                assert!(lengths.is_empty() && codings.is_empty() && parsed.close);
+            }
+        }
+    }
 }

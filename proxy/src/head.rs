@@ -46,7 +46,7 @@ impl HeadScan {
                 Some(_) => return Err(InvalidHead::BareLineEnd),
                 None => {
                     self.seen = at;
-                    return self.partial(bytes);
+                    return partial(bytes);
                 }
             }
             self.seen = at + 2;
@@ -60,20 +60,22 @@ impl HeadScan {
             self.line = self.seen;
         }
         self.seen = bytes.len();
-        self.partial(bytes)
-    }
-
-    fn partial(&self, bytes: &[u8]) -> Result<Option<usize>, InvalidHead> {
-        if bytes.len() > HEAD_BYTES {
-            return Err(InvalidHead::TooLong);
-        }
-        Ok(None)
+        partial(bytes)
     }
 }
 
+/// The verdict on a head whose end has not come.
+fn partial(bytes: &[u8]) -> Result<Option<usize>, InvalidHead> {
+    if bytes.len() > HEAD_BYTES {
+        return Err(InvalidHead::TooLong);
+    }
+    Ok(None)
+}
+
 /// Fields that concern one connection only and are not forwarded (RFC 9110, section 7.6.1, and the
-/// proxy's own of section 11.7). `Trailer` is not one of them: trailers are passed on.
-const HOP_BY_HOP: [&str; 9] = [
+/// proxy's own of section 11.7). `Trailer` is not one of them: trailers are passed on. `Yonder-Error`
+/// is ours, so that a target cannot pass its answer off as the proxy's.
+const HOP_BY_HOP: [&str; 10] = [
     "connection",
     "keep-alive",
     "proxy-authenticate",
@@ -83,6 +85,7 @@ const HOP_BY_HOP: [&str; 9] = [
     "te",
     "transfer-encoding",
     "upgrade",
+    "yonder-error",
 ];
 
 /// Fields that a sender may not declare hop-by-hop: without them the message would mean
@@ -196,7 +199,7 @@ mod tests {
             (b"GET / HTTP/1.1\r\na: b\rc", InvalidHead::BareLineEnd),
             (b"GET / HTTP/1.1\r\n\n", InvalidHead::BareLineEnd),
             (b"\x16\x03\x01", InvalidHead::NotHttp),
-            (&[b'a'; HEAD_BYTES + 1], InvalidHead::TooLong),
+            (&vec![b'a'; HEAD_BYTES + 1], InvalidHead::TooLong),
         ] {
             assert_eq!(HeadScan::default().advance(bytes), Err(error));
         }

@@ -42,7 +42,7 @@ pub(crate) const CONNECTIONS: usize = 4_096;
 pub(crate) const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Silence between requests after which a client connection is closed; Chromium gives up its own at this age.
-pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
+pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// Limit of one dial. The dialer has its own, shorter one with a better message; this one
 /// only guards against a dialer without.
@@ -55,6 +55,14 @@ pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// connection looks the same as a half-closed one until something is written to it, and a tunnel must not
 /// outlive its client for long.
 pub(crate) const HALF_CLOSED_GRACE: Duration = Duration::from_secs(1);
+
+/// Silence after which the system asks a client's socket whether it is still there. A client that closed
+/// its end of a tunnel for good looks half-closed until then; the orphan it leaves is gone after a minute,
+/// and the question is answered with a reset.
+pub(crate) const KEEPALIVE_IDLE: Duration = Duration::from_mins(1);
+
+/// Time between such questions while none is answered.
+pub(crate) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// How long input is discarded before a connection is closed whose client still sends. Closing
 /// with unread input resets the connection, and the reset could overtake the answer.

@@ -69,7 +69,10 @@ pub(crate) async fn relay<S: AsyncRead + AsyncWrite + Unpin>(
                 Poll::Pending | Poll::Ready(Ok(())) => {}
                 // What the target still has to say is passed on although it listens no more; its own end
                 // or failure then ends the pipe.
-                Poll::Ready(Err(Fault::Sink)) if is_up => up.abandon(&mut client.input),
+                Poll::Ready(Err(Fault::Sink)) if is_up => {
+                    up.sink_lost = true;
+                    cx.waker().wake_by_ref();
+                }
                 Poll::Ready(Err(Fault::Source(error))) if !is_up => {
                     return Poll::Ready(RelayEnd::Failed(error));
                 }
@@ -93,6 +96,10 @@ enum Fault {
 
 /// One direction of the pipe.
 #[derive(Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent facts, not one state"
+)]
 struct Direction {
     /// Something was read from the source.
     received: bool,
@@ -100,7 +107,10 @@ struct Direction {
     source_ended: bool,
     /// Written but not flushed.
     dirty: bool,
-    /// The sink was told the end, or is given up.
+    /// The sink takes no more. The source is still read, and its bytes discarded, so that it can get round to
+    /// reading what is sent to it.
+    sink_lost: bool,
+    /// The source has ended and the sink was told, if it is still there.
     finished: bool,
 }
 
@@ -120,6 +130,15 @@ impl Direction {
             return Poll::Ready(Ok(()));
         }
         for _ in 0..BLOCKS_PER_TURN {
+            if self.sink_lost {
+                let unused = buffer.filled().len();
+                buffer.consume(unused);
+                self.dirty = false;
+                self.finished |= self.source_ended;
+                if self.finished {
+                    return Poll::Ready(Ok(()));
+                }
+            }
             while !buffer.is_empty() {
                 let count = ready!(Pin::new(&mut *sink).poll_write(cx, buffer.filled()))
                     .map_err(|_| Fault::Sink)?;
@@ -149,12 +168,5 @@ impl Direction {
         }
         cx.waker().wake_by_ref();
         Poll::Pending
-    }
-
-    /// Stops caring for the sink.
-    fn abandon(&mut self, buffer: &mut Buffer) {
-        let unused = buffer.filled().len();
-        buffer.consume(unused);
-        self.finished = true;
     }
 }

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep};
@@ -17,7 +18,7 @@ use crate::config::ProxyConfig;
 use crate::connection::{Core, Shared, serve};
 use crate::credential::{Credential, Sessions};
 use crate::dial::Dial;
-use crate::limits::{ACCEPT_PAUSE, POOL_SWEEP};
+use crate::limits::{ACCEPT_PAUSE, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, POOL_SWEEP};
 use crate::pool::Pool;
 use crate::reach::Reach;
 
@@ -145,7 +146,7 @@ async fn accept<D: Dial>(
             turn_away(&socket);
             continue;
         };
-        if let Err(error) = socket.set_nodelay(true) {
+        if let Err(error) = prepare(&socket) {
             debug!(%error, "a client went away at once");
             continue;
         }
@@ -155,6 +156,15 @@ async fn accept<D: Dial>(
             drop(permit);
         });
     }
+}
+
+/// Sets what every client socket needs: no waiting for more to send, and notice of a client that vanished.
+fn prepare(socket: &TcpStream) -> io::Result<()> {
+    socket.set_nodelay(true)?;
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE_IDLE)
+        .with_interval(KEEPALIVE_INTERVAL);
+    SockRef::from(socket).set_tcp_keepalive(&keepalive)
 }
 
 /// Answers a client beyond the limit as far as that is possible without waiting for it.

@@ -185,7 +185,6 @@ impl Chunked {
                 self.count = 0;
                 State::Padding
             }
-            (State::Size, _) => return Err(InvalidChunk::Size),
 
             (State::Padding | State::Extension, b'\r') => State::SizeLf,
             (State::Padding, b';') => State::Extension,
@@ -193,15 +192,12 @@ impl Chunked {
                 self.count += 1;
                 State::Padding
             }
-            (State::Padding, _) => return Err(InvalidChunk::Size),
             (State::Extension, b'\t' | b' '..=b'~' | 0x80..)
                 if self.count < CHUNK_EXTENSION_BYTES =>
             {
                 self.count += 1;
                 State::Extension
             }
-            (State::Extension, b'\n') => return Err(InvalidChunk::LineEnd),
-            (State::Extension, _) => return Err(InvalidChunk::Extension),
 
             (State::SizeLf, b'\n') => {
                 self.count = 0;
@@ -225,17 +221,15 @@ impl Chunked {
                 State::TrailerName
             }
             (State::TrailerName, b':') if self.name.is_allowed() => State::TrailerValue,
-            (State::TrailerStart | State::TrailerName, _) => return Err(InvalidChunk::Trailer),
             (State::TrailerValue, b'\r') => State::TrailerLf,
             (State::TrailerValue, b'\t' | b' '..=b'~' | 0x80..) => {
                 self.count_trailer()?;
                 State::TrailerValue
             }
-            (State::TrailerValue, b'\n') => return Err(InvalidChunk::LineEnd),
-            (State::TrailerValue, _) => return Err(InvalidChunk::Trailer),
             (State::TrailerLf, b'\n') => State::TrailerStart,
 
-            (
+            (State::Extension | State::TrailerValue, b'\n')
+            | (
                 State::SizeLf
                 | State::ContentCr
                 | State::ContentLf
@@ -243,6 +237,11 @@ impl Chunked {
                 | State::EndLf,
                 _,
             ) => return Err(InvalidChunk::LineEnd),
+            (State::Size | State::Padding, _) => return Err(InvalidChunk::Size),
+            (State::Extension, _) => return Err(InvalidChunk::Extension),
+            (State::TrailerStart | State::TrailerName | State::TrailerValue, _) => {
+                return Err(InvalidChunk::Trailer);
+            }
             // `next` hands over framing only.
             (State::Content | State::Done, _) => self.state,
         };

@@ -1,6 +1,7 @@
 //! Request heads: parsed, judged, and rewritten for the target.
 
 use std::fmt;
+use std::mem::MaybeUninit;
 
 use yonder_protocol::Target;
 
@@ -84,6 +85,10 @@ impl fmt::Display for BadRequest {
 
 /// A request whose head has been understood.
 #[derive(Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent facts, not one state"
+)]
 pub(crate) struct Request {
     /// What it wants from the proxy.
     pub(crate) kind: Kind,
@@ -142,9 +147,9 @@ pub(crate) struct Parsed<'b> {
 /// should behave as they do without one.
 pub(crate) fn parse<'b>(head: &'b [u8], forwarded: &mut Vec<u8>) -> Result<Parsed<'b>, BadRequest> {
     forwarded.clear();
-    let mut fields = [httparse::EMPTY_HEADER; REQUEST_FIELDS];
-    let mut parser = httparse::Request::new(&mut fields);
-    match parser.parse(head) {
+    let mut fields = [const { MaybeUninit::uninit() }; REQUEST_FIELDS];
+    let mut parser = httparse::Request::new(&mut []);
+    match parser.parse_with_uninit_headers(head, &mut fields) {
         Ok(httparse::Status::Complete(length)) if length == head.len() => {}
         Ok(_) | Err(httparse::Error::Token | httparse::Error::Status) => {
             return Err(BadRequest::RequestLine);

@@ -1,6 +1,7 @@
 //! Response heads: parsed, judged, and rewritten for the client.
 
 use std::fmt;
+use std::mem::MaybeUninit;
 
 use crate::body::Framing;
 use crate::limits::{HEAD_BYTES, RESPONSE_FIELDS};
@@ -44,6 +45,10 @@ impl fmt::Display for BadResponse {
 
 /// What of the request decides how its response is read and passed on.
 #[derive(Clone, Copy, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent facts, not one state"
+)]
 pub(crate) struct Asked {
     /// The method was `HEAD`.
     pub(crate) head_only: bool,
@@ -89,12 +94,12 @@ pub(crate) fn parse(
     forwarded: &mut Vec<u8>,
 ) -> Result<Option<Response>, BadResponse> {
     forwarded.clear();
-    let mut fields = [httparse::EMPTY_HEADER; RESPONSE_FIELDS];
-    let mut parser = httparse::Response::new(&mut fields);
+    let mut fields = [const { MaybeUninit::uninit() }; RESPONSE_FIELDS];
+    let mut parser = httparse::Response::new(&mut []);
     let mut config = httparse::ParserConfig::default();
     // White space there must be removed by a proxy, not refused (RFC 9112, section 5.1).
     config.allow_spaces_after_header_name_in_responses(true);
-    let length = match config.parse_response(&mut parser, bytes) {
+    let length = match config.parse_response_with_uninit_headers(&mut parser, bytes, &mut fields) {
         Ok(httparse::Status::Complete(length)) if length <= HEAD_BYTES => length,
         Ok(httparse::Status::Partial) if bytes.len() <= HEAD_BYTES => return Ok(None),
         Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(BadResponse::TooLong),
@@ -202,6 +207,8 @@ fn announced_framing(
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const PLAIN: Asked = Asked {
@@ -287,7 +294,7 @@ mod tests {
     #[test]
     fn the_client_gets_the_head_without_the_fields_of_this_hop() {
         let head = "HTTP/1.0 200 Fine\r\nConnection: keep-alive, X-Hop\r\nX-Hop: 1\r\nSet-Cookie : a\r\n\
-            Upgrade: h2c\r\nContent-Length: 1, 1\r\nSet-Cookie: b\r\n\r\n";
+            Upgrade: h2c\r\nYonder-Error: refused\r\nContent-Length: 1, 1\r\nSet-Cookie: b\r\n\r\n";
         let (response, text) = read(head, PLAIN).unwrap();
         assert!(response.keeps_open);
         assert_eq!(
@@ -339,5 +346,29 @@ mod tests {
             parse(b"SSH-2.0-x\r\n", PLAIN, &mut out).unwrap_err(),
             BadResponse::Malformed
         );
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_judged_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            crate::fuzzing::fuzz_response_head(&bytes);
+        }
+
+        #[test]
+        fn heads_near_the_grammar_are_judged_without_panic(
+            line in "HTTP/1\\.[01] (1[0-9]{2}|200|204|304|[0-9]{3}) ?[ -~]{0,9}",
+            fields in prop::collection::vec(
+                ("(Content-Length|Transfer-Encoding|Connection|Upgrade|[!-~]{0,5}) ?", "(chunked|[0-9,+ ]{0,4}|[ -~\t]{0,9})", "\r\n|\n"),
+                0..6,
+            ),
+        ) {
+            use std::fmt::Write as _;
+            let mut head = format!("{line}\r\n");
+            for (name, value, end) in fields {
+                let _ = write!(head, "{name}:{value}{end}");
+            }
+            head.push_str("\r\n");
+            crate::fuzzing::fuzz_response_head(head.as_bytes());
+        }
     }
 }

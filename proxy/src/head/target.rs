@@ -52,24 +52,19 @@ pub(crate) fn host_and_port(authority: &str, default_port: u16) -> Result<Target
     if authority.contains('@') {
         return Err(BadRequest::UserInfo);
     }
-    let (host, port) = match authority.strip_prefix('[') {
-        Some(rest) => {
-            let (host, port) = rest.split_once(']').ok_or(BadRequest::Host)?;
-            // A zone follows `%`, which is itself written `%25` (RFC 6874).
-            let address = host.split_once('%').map_or(host, |(address, _)| address);
-            address.parse::<Ipv6Addr>().map_err(|_| BadRequest::Host)?;
-            (host.replacen("%25", "%", 1), port)
+    let (host, port) = if let Some(rest) = authority.strip_prefix('[') {
+        let (host, port) = rest.split_once(']').ok_or(BadRequest::Host)?;
+        // A zone follows `%`, which is itself written `%25` (RFC 6874).
+        let address = host.split_once('%').map_or(host, |(address, _)| address);
+        address.parse::<Ipv6Addr>().map_err(|_| BadRequest::Host)?;
+        (host.replacen("%25", "%", 1), port)
+    } else {
+        let at = authority.find(':').unwrap_or(authority.len());
+        let (host, port) = authority.split_at(at);
+        if host.contains('%') {
+            return Err(BadRequest::Host);
         }
-        None => {
-            let (host, port) = match authority.find(':') {
-                Some(colon) => authority.split_at(colon),
-                None => (authority, ""),
-            };
-            if host.contains('%') {
-                return Err(BadRequest::Host);
-            }
-            (host.to_owned(), port)
-        }
+        (host.to_owned(), port)
     };
     let port = match port.strip_prefix(':') {
         None if port.is_empty() => default_port,

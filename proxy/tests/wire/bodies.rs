@@ -183,7 +183,7 @@ async fn an_upload_larger_than_every_buffer_arrives_whole() {
             .await
             .unwrap();
     };
-    tokio::time::timeout(Duration::from_secs(60), async {
+    tokio::time::timeout(Duration::from_mins(1), async {
         tokio::join!(send, receive)
     })
     .await

@@ -1,5 +1,10 @@
 //! A proxy to test, a [`Dial`] that connects plain sockets, and peers that speak in raw bytes.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test fails where something unexpected happens"
+)]
+
 use std::future::Future;
 use std::io;
 use std::pin::Pin;

@@ -111,6 +111,12 @@ impl Proxy {
         self.core.reach.last_failure(target)
     }
 
+    /// [`Self::last_failure`] for somebody who does not hold the proxy; it may outlive it.
+    pub fn failures(&self) -> impl Fn(&Target) -> Option<TunnelError> + Send + Sync + 'static {
+        let core = Arc::clone(&self.core);
+        move |target| core.reach.last_failure(target)
+    }
+
     /// Stops listening, cuts every connection and waits until all are gone. Further calls only wait.
     ///
     /// # Cancel safety

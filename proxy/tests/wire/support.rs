@@ -82,7 +82,8 @@ impl Drop for Counted {
     }
 }
 
-/// Connects plain sockets. The host `hang.test` never answers, `denied.test` is forbidden.
+/// Connects plain sockets. The host `hang.test` never answers, `denied.test` is forbidden, and `deaf.test` is
+/// 127.0.0.1 through a stream that takes nothing.
 pub(crate) struct TestDial(Arc<Record>);
 
 impl Dial for TestDial {
@@ -99,6 +100,7 @@ impl Dial for TestDial {
         let _pending = Counted::new(&self.0, |record| &record.pending);
         let mut stream = TestStream {
             state: State::Connecting(Box::pin(connect(target.clone()))),
+            deaf: target.host() == DEAF,
             shut: false,
             _open: Counted::new(&self.0, |record| &record.open),
         };
@@ -117,6 +119,8 @@ impl Dial for TestDial {
     }
 }
 
+const DEAF: &str = "deaf.test";
+
 async fn connect(target: Target) -> io::Result<TcpStream> {
     match target.host() {
         "hang.test" => std::future::pending().await,
@@ -124,6 +128,7 @@ async fn connect(target: Target) -> io::Result<TcpStream> {
             Err(TunnelError::new(TunnelErrorCode::Denied, "forbidden by policy").into())
         }
         host => {
+            let host = if host == DEAF { "127.0.0.1" } else { host };
             let stream = TcpStream::connect((host, target.port()))
                 .await
                 .map_err(|_| TunnelError::new(TunnelErrorCode::Refused, "connection refused"))?;
@@ -143,6 +148,8 @@ enum State {
 /// without shutdown.
 pub(crate) struct TestStream {
     state: State,
+    /// Writing fails; reading does not.
+    deaf: bool,
     shut: bool,
     _open: Counted,
 }
@@ -185,6 +192,9 @@ impl AsyncWrite for TestStream {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
+        if self.deaf {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
         Pin::new(ready!(self.poll_open(cx))?).poll_write(cx, buf)
     }
 

@@ -229,3 +229,21 @@ async fn a_half_closed_client_still_gets_a_prompt_answer() {
         .await;
     assert!(client.rest().await.ends_with("\r\n\r\nok"));
 }
+
+#[tokio::test]
+async fn a_target_that_takes_nothing_more_is_still_heard() {
+    let setup = Setup::new().await;
+    let origin = Origin::new().await;
+    let port = origin.authority.rsplit_once(':').unwrap().1;
+    let mut client = setup.client().await;
+    client
+        .send(setup.request(&format!("CONNECT deaf.test:{port}"), ""))
+        .await;
+    let mut server = origin.accept().await;
+    client.head().await;
+    // More than the sockets hold: the client gets round to reading only when all of it is taken.
+    client.send(vec![0; 16 * 1024 * 1024]).await;
+    server.send("last words").await;
+    drop(server);
+    client.expect("last words").await;
+}

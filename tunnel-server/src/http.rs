@@ -62,6 +62,8 @@ pub(crate) struct Api {
     metrics: Arc<Metrics>,
     mcp: HttpEndpoint<HubOperations>,
     link: LinkRoute,
+    /// Says that nothing new is begun.
+    draining: CancellationToken,
     /// Ends the requests that only wait.
     closing: CancellationToken,
 }
@@ -82,8 +84,14 @@ impl Api {
             link: LinkRoute::new(hub.clone(), tasks, stop),
             hub,
             metrics,
+            draining: CancellationToken::new(),
             closing: CancellationToken::new(),
         }
+    }
+
+    /// Tells those who ask for the server's health that it stops.
+    pub(crate) fn drain(&self) {
+        self.draining.cancel();
     }
 
     /// Ends the event streams of MCP clients and the requests that only wait.
@@ -132,7 +140,7 @@ impl Api {
         {
             answer
         } else if let Err(refusal) = self.admission.check(&route, request.headers()) {
-            refusal
+            *refusal
         } else {
             if route != Route::Health {
                 activity.authenticated();
@@ -166,9 +174,13 @@ impl Api {
         let (head, body) = request.into_parts();
         let body = match request::read(body, body_limit(&route)).await {
             Ok(body) => body,
-            Err(refusal) => return refusal,
+            Err(refusal) => return *refusal,
         };
         match route {
+            Route::Health if self.draining.is_cancelled() => answer::json_with(
+                StatusCode::SERVICE_UNAVAILABLE,
+                &json!({"status": "stopping"}),
+            ),
             Route::Health => answer::json(&json!({"status": "ok"})),
             Route::Metrics => answer::bytes(
                 StatusCode::OK,
@@ -200,7 +212,7 @@ impl Api {
             }
             Err(refusal) => {
                 request::drain(body).await;
-                refusal
+                *refusal
             }
         }
     }
@@ -210,7 +222,7 @@ impl Api {
     async fn attached(&self, head: &http::request::Parts) -> Response<Body> {
         let session = match request::session(head) {
             Ok(session) => session,
-            Err(refusal) => return refusal,
+            Err(refusal) => return *refusal,
         };
         let mut attached = self.hub.attached(&session);
         let was = match request::parameter(head, "was").as_deref() {

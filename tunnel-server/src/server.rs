@@ -31,6 +31,8 @@ use crate::config::{Common, Serve};
 use crate::exit::{Exit, Failure};
 use crate::http::Api;
 use crate::hub::upstream::{InvalidUpstream, Upstream};
+use yonder_transport::link::LinkConfig;
+
 use crate::hub::{Hub, HubConfig};
 use crate::metrics::Metrics;
 use crate::state_dir::StateDirError;
@@ -132,11 +134,16 @@ impl Server {
             version: VERSION.to_owned(),
         })?;
         let metrics = Arc::new(Metrics::new());
+        let defaults = HubConfig::new(metrics.clone());
         let hub = Hub::new(HubConfig {
             egress: serve.egress.clone(),
             upstream,
             capture_dir: Some(serve.capture_dir.clone()),
-            ..HubConfig::new(metrics.clone())
+            link: LinkConfig {
+                grace: serve.resume_grace,
+                ..defaults.link
+            },
+            metrics: defaults.metrics,
         });
         let carriers = TaskTracker::new();
         let cut = CancellationToken::new();
@@ -176,6 +183,8 @@ impl Server {
     /// Dropping the future stops at once.
     pub async fn run(self, stop: CancellationToken) {
         let connections = TaskTracker::new();
+        // Connections outlive `stop` until running work has ended: a link of plain requests needs them for its own.
+        let close = CancellationToken::new();
         let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let accepting = self.listeners.iter().map(|listener| {
             accept(
@@ -184,7 +193,7 @@ impl Server {
                 &self.api,
                 &connections,
                 &permits,
-                &stop,
+                &close,
                 &self.cut,
             )
         });
@@ -193,10 +202,12 @@ impl Server {
             .await;
         drop(self.listeners);
         tracing::info!("stopping; running work has {} s", self.grace.as_secs());
+        self.api.drain();
         connections.close();
         self.carriers.close();
         self.hub.shutdown(self.grace).await;
         self.api.close();
+        close.cancel();
         let drained = async {
             connections.wait().await;
             self.carriers.wait().await;
@@ -220,7 +231,7 @@ async fn accept(
     api: &Arc<Api>,
     connections: &TaskTracker,
     permits: &Arc<Semaphore>,
-    stop: &CancellationToken,
+    close: &CancellationToken,
     cut: &CancellationToken,
 ) {
     loop {
@@ -237,9 +248,9 @@ async fn accept(
                 continue;
             }
         };
-        let (tls, api, stop) = (tls.cloned(), api.clone(), stop.clone());
+        let (tls, api, close) = (tls.cloned(), api.clone(), close.clone());
         connections.spawn(cut.clone().run_until_cancelled_owned(async move {
-            connection::serve(tcp, tls.as_ref(), api, stop).await;
+            connection::serve(tcp, tls.as_ref(), api, close).await;
             drop(permit);
         }));
     }

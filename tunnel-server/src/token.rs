@@ -148,14 +148,13 @@ impl TokenSource {
     pub fn rotate(&self) -> Result<PathBuf, TokenError> {
         let path = self.path().ok_or(TokenError::NoFile)?;
         let token = generate()?;
-        let directory = match self {
-            Self::StateDir(state) => state.clone(),
-            _ => {
-                let parent = path
-                    .parent()
-                    .filter(|parent| !parent.as_os_str().is_empty());
-                StateDir::locate(Some(parent.unwrap_or(Path::new(".")).to_owned()))?
-            }
+        let directory = if let Self::StateDir(state) = self {
+            state.clone()
+        } else {
+            let parent = path
+                .parent()
+                .filter(|parent| !parent.as_os_str().is_empty());
+            StateDir::locate(Some(parent.map_or_else(|| ".".into(), Path::to_owned)))?
         };
         directory.write(&path, line(&token).as_bytes())?;
         Ok(path)

@@ -12,7 +12,7 @@ use http::header::{
 use http::{HeaderMap, Method, Response, StatusCode};
 use yonder_transport::TOKEN_HEADER;
 
-use super::answer::{self, Body};
+use super::answer::{self, Body, Refusal};
 use super::route::Route;
 use crate::token::TokenGate;
 
@@ -39,27 +39,28 @@ impl Admission {
     ///
     /// # Errors
     /// With the answer to give.
-    pub(crate) fn check(&self, route: &Route, headers: &HeaderMap) -> Result<(), Response<Body>> {
+    pub(crate) fn check(&self, route: &Route, headers: &HeaderMap) -> Result<(), Refusal> {
         if headers.contains_key(ORIGIN) && self.allowed_origin(headers).is_none() {
-            return Err(answer::refusal(
+            return Err(Box::new(answer::refusal(
                 StatusCode::FORBIDDEN,
                 "origin_refused",
                 "requests from web pages are refused; an administrator allows an origin with --allow-origin",
-            ));
+            )));
         }
         if *route == Route::Health {
             return Ok(());
         }
-        match credential(headers) {
-            Some(token) if self.gate.accepts(token) => Ok(()),
-            Some(_) => Err(answer::unauthorized(
-                "the token is wrong; copy the server's token file (tunnel-server token prints its path)",
-            )),
-            None => Err(answer::unauthorized(
+        let problem = match credential(headers) {
+            Some(token) if self.gate.accepts(token) => return Ok(()),
+            Some(_) => {
+                "the token is wrong; copy the server's token file (tunnel-server token prints its path)"
+            }
+            None => {
                 "a token is needed, as Authorization: Bearer TOKEN or Yonder-Token: TOKEN; \
-                 tunnel-server token prints where it lies",
-            )),
-        }
+                 tunnel-server token prints where it lies"
+            }
+        };
+        Err(Box::new(answer::unauthorized(problem)))
     }
 
     /// The answer to a page's question whether it may send a request (Fetch standard, section 3.2.2). Browsers ask

@@ -15,6 +15,9 @@ use yonder_transport::{VERSION, VERSION_HEADER};
 /// The body of every answer.
 pub type Body = BoxBody<Bytes, Infallible>;
 
+/// An answer that says no, boxed because most requests are let through.
+pub(crate) type Refusal = Box<Response<Body>>;
+
 /// A body without bytes.
 pub(crate) fn empty() -> Body {
     Empty::new().boxed()

@@ -26,7 +26,7 @@ pub(crate) async fn call(
 ) -> Response<Body> {
     let session = match request::session(head) {
         Ok(session) => session,
-        Err(refusal) => return refusal,
+        Err(refusal) => return *refusal,
     };
     let inline = match request::parameter(head, "files").as_deref() {
         None => false,

@@ -128,17 +128,15 @@ fn merge(target: &mut Value, extra: Value) {
     }
 }
 
-fn ok(description: &str, media: &str, schema: Value) -> Value {
-    let mut content = Map::new();
-    content.insert(media.to_owned(), json!({"schema": schema}));
-    json!({"200": {"description": description, "content": content}})
+fn ok(description: &str, media: &str, schema: &Value) -> Value {
+    json!({"200": {"description": description, "content": {media: {"schema": schema}}}})
 }
 
 fn call_route(operation: &Operation) -> Value {
     let mut responses = ok(
         "Result",
         "application/json",
-        operation.output_schema().to_value(),
+        &operation.output_schema().to_value(),
     );
     for code in CODES {
         let status = operation_status(code).as_u16().to_string();
@@ -179,7 +177,7 @@ fn fixed_routes() -> Vec<(&'static str, Value)> {
             "/healthz",
             json!({"get": {
                 "operationId": "healthz", "summary": "Whether the server is up; needs no token", "security": [],
-                "responses": ok("It is", "application/json", object())
+                "responses": ok("It is", "application/json", &object())
             }}),
         ),
         (
@@ -187,7 +185,7 @@ fn fixed_routes() -> Vec<(&'static str, Value)> {
             get(
                 "metrics",
                 "Counters for Prometheus",
-                ok("Text format 0.0.4", "text/plain", text()),
+                ok("Text format 0.0.4", "text/plain", &text()),
             ),
         ),
         (
@@ -195,7 +193,7 @@ fn fixed_routes() -> Vec<(&'static str, Value)> {
             get(
                 "status",
                 "Links, sessions, tabs, tunnels",
-                ok("Status", "application/json", object()),
+                ok("Status", "application/json", &object()),
             ),
         ),
         (
@@ -207,7 +205,7 @@ fn fixed_routes() -> Vec<(&'static str, Value)> {
                     {"$ref": "#/components/parameters/session"},
                     {"name": "was", "in": "query", "required": false, "schema": {"type": "boolean"}}
                 ]}),
-                ok("How it stands", "application/json", json!({
+                ok("How it stands", "application/json", &json!({
                     "type": "object", "required": ["attached"], "properties": {"attached": {"type": "boolean"}}
                 })),
             )}),
@@ -221,16 +219,16 @@ fn fixed_routes() -> Vec<(&'static str, Value)> {
                 })),
                 "post": method("linkPoll", "The same link in plain requests", json!({
                     "requestBody": {"content": {"application/octet-stream": {"schema": text()}}}
-                }), ok("Bytes of the link", "application/octet-stream", text()))
+                }), ok("Bytes of the link", "application/octet-stream", &text()))
             }),
         ),
         (
             "/mcp",
             json!({
                 "post": method("mcpPost", "Model Context Protocol, streamable HTTP", session.clone(),
-                    ok("JSON or an event stream", "application/json", object())),
+                    ok("JSON or an event stream", "application/json", &object())),
                 "get": method("mcpGet", "Event stream of an MCP session", session.clone(),
-                    ok("Events", "text/event-stream", text())),
+                    ok("Events", "text/event-stream", &text())),
                 "delete": method("mcpDelete", "Ends an MCP session", session, json!({"204": {"description": "Ended"}}))
             }),
         ),
@@ -239,7 +237,7 @@ fn fixed_routes() -> Vec<(&'static str, Value)> {
             get(
                 "openapi",
                 "This document",
-                ok("OpenAPI 3.1", "application/json", object()),
+                ok("OpenAPI 3.1", "application/json", &object()),
             ),
         ),
         (
@@ -250,7 +248,7 @@ fn fixed_routes() -> Vec<(&'static str, Value)> {
                 ok(
                     "Events attached, command and cancel",
                     "text/event-stream",
-                    text(),
+                    &text(),
                 ),
             ),
         ),
@@ -293,7 +291,7 @@ fn fixed_routes() -> Vec<(&'static str, Value)> {
             );
         }
         let extra = json!({"tags": ["rpc"], "requestBody": {"content": content}});
-        let mut success = ok("Answer", "application/json", object());
+        let mut success = ok("Answer", "application/json", &object());
         if id == "rpcTunnelRead" {
             merge(
                 &mut success,

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use http::request::Parts;
-use http::{HeaderName, Response, StatusCode};
+use http::{HeaderName, StatusCode};
 use http_body_util::BodyExt as _;
 use hyper::body::Body as HttpBody;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::answer::{Body, refusal};
+use super::answer::{Refusal, refusal};
 use crate::config::{DEFAULT_SESSION, is_session_name};
 
 /// Names the browser session of a request.
@@ -24,7 +24,7 @@ pub(crate) const SESSION_HEADER: HeaderName = HeaderName::from_static("yonder-se
 const BODY_SILENCE: Duration = Duration::from_secs(15);
 
 /// What a whole body may take: 1 MiB over a line of 10 KiB/s.
-const BODY_LIMIT: Duration = Duration::from_secs(120);
+const BODY_LIMIT: Duration = Duration::from_mins(2);
 
 /// How much of a refused body is read before the connection is given up instead.
 const DRAIN_BYTES: usize = 8 * 1024 * 1024;
@@ -32,11 +32,15 @@ const DRAIN_BYTES: usize = 8 * 1024 * 1024;
 /// What reading a refused body may take.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 
+fn refuse<T>(status: StatusCode, code: &str, message: &str) -> Result<T, Refusal> {
+    Err(Box::new(refusal(status, code, message)))
+}
+
 /// Reads `body`, at most `limit` bytes of it.
 ///
 /// # Errors
 /// With the answer to give.
-pub(crate) async fn read<B>(body: B, limit: usize) -> Result<Bytes, Response<Body>>
+pub(crate) async fn read<B>(body: B, limit: usize) -> Result<Bytes, Refusal>
 where
     B: HttpBody<Data = Bytes>,
     B::Error: fmt::Display,
@@ -49,28 +53,28 @@ where
             Ok(Ok(None)) => return Ok(whole.freeze()),
             Ok(Ok(Some(Ok(frame)))) => frame,
             Ok(Ok(Some(Err(error)))) => {
-                return Err(refusal(
+                return refuse(
                     StatusCode::BAD_REQUEST,
                     "incomplete",
                     &format!("the request's body broke off: {error}"),
-                ));
+                );
             }
             Ok(Err(_)) | Err(_) => {
-                return Err(refusal(
+                return refuse(
                     StatusCode::REQUEST_TIMEOUT,
                     "timeout",
                     "the request's body did not arrive in time",
-                ));
+                );
             }
         };
         if let Ok(data) = frame.into_data() {
             if data.remaining() > limit - whole.len() {
                 drain(body).await;
-                return Err(refusal(
+                return refuse(
                     StatusCode::PAYLOAD_TOO_LARGE,
                     "too_large",
                     &format!("the body of this request may have {limit} bytes"),
-                ));
+                );
             }
             whole.extend_from_slice(&data);
         }
@@ -108,7 +112,7 @@ pub(crate) fn parameter(head: &Parts, name: &str) -> Option<String> {
 ///
 /// # Errors
 /// With the answer to give where the name cannot be one.
-pub(crate) fn session(head: &Parts) -> Result<String, Response<Body>> {
+pub(crate) fn session(head: &Parts) -> Result<String, Refusal> {
     let named = match head.headers.get(&SESSION_HEADER) {
         Some(value) => Some(value.to_str().unwrap_or_default().to_owned()),
         None => parameter(head, "session"),
@@ -117,11 +121,11 @@ pub(crate) fn session(head: &Parts) -> Result<String, Response<Body>> {
     if is_session_name(&name) {
         return Ok(name);
     }
-    Err(refusal(
+    refuse(
         StatusCode::BAD_REQUEST,
         "invalid",
         "a session's name has 1 to 64 letters, digits, '.', '_' and '-'",
-    ))
+    )
 }
 
 #[cfg(test)]

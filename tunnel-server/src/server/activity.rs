@@ -26,7 +26,7 @@ const IDLE_LIMIT: Duration = Duration::from_secs(920);
 const STRANGER_IDLE_LIMIT: Duration = Duration::from_secs(30);
 
 /// How long a peer may leave our bytes unread.
-const WRITE_LIMIT: Duration = Duration::from_secs(60);
+const WRITE_LIMIT: Duration = Duration::from_mins(1);
 
 /// What a connection does now.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -283,7 +283,7 @@ mod tests {
         let (peer, io) = tokio::io::duplex(4);
         let mut io = Watched::new(io, activity.clone());
         assert!(
-            tokio::time::timeout(Duration::from_secs(3_600), activity.expired())
+            tokio::time::timeout(Duration::from_hours(1), activity.expired())
                 .await
                 .is_err()
         );

@@ -33,12 +33,12 @@ const HEADERS_MAX: usize = 100;
 /// What closing an idle connection may take.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
-/// Serves `tcp` until its peer leaves, a limit is passed, or `stop` is cancelled and the request under way is answered.
+/// Serves `tcp` until its peer leaves, a limit is passed, or `close` is cancelled and the request under way is answered.
 pub(crate) async fn serve(
     tcp: TcpStream,
     tls: Option<&ServerTls>,
     api: Arc<Api>,
-    stop: CancellationToken,
+    close: CancellationToken,
 ) {
     tune_carrier_socket(&tcp);
     let activity = Activity::new();
@@ -76,7 +76,7 @@ pub(crate) async fn serve(
             }
             Expired::Stalled => return tracing::debug!("a client stalled within a request"),
         },
-        () = stop.cancelled() => {
+        () = close.cancelled() => {
             connection.as_mut().graceful_shutdown();
             // Past the grace period the server drops this future.
             connection.await

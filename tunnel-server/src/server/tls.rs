@@ -47,12 +47,12 @@ pub enum ServerTlsError {
         problem: String,
     },
     /// Certificate and key do not serve, alone or together.
-    #[error("the certificate {} and its key cannot be used: {source}", path.display())]
+    #[error("the certificate {} and its key cannot be used: {problem}", path.display())]
     Unusable {
         /// The certificate's file.
         path: PathBuf,
         /// What rustls says.
-        source: rustls::Error,
+        problem: rustls::Error,
     },
     /// A key of our own could not be made.
     #[error("cannot make a key for --tls-self-signed")]
@@ -82,9 +82,9 @@ impl ServerTls {
         let chain = read_chain(certificate)?;
         let private = PrivateKeyDer::from_pem_slice(&read(key, "the private key")?)
             .map_err(|error| pem_error("the private key", key, &error))?;
-        let unusable = |source| ServerTlsError::Unusable {
+        let unusable = |problem| ServerTlsError::Unusable {
             path: certificate.to_owned(),
-            source,
+            problem,
         };
         let leaf = chain.first().ok_or_else(|| no_certificate(certificate))?;
         let pin = Pin::of(leaf).map_err(unusable)?;
@@ -110,9 +110,9 @@ impl ServerTls {
 pub fn pin_of_file(certificate: &Path) -> Result<Pin, ServerTlsError> {
     let chain = read_chain(certificate)?;
     let leaf = chain.first().ok_or_else(|| no_certificate(certificate))?;
-    Pin::of(leaf).map_err(|source| ServerTlsError::Unusable {
+    Pin::of(leaf).map_err(|problem| ServerTlsError::Unusable {
         path: certificate.to_owned(),
-        source,
+        problem,
     })
 }
 

@@ -134,15 +134,20 @@ impl Server {
         headers: &[(&str, &str)],
         body: &str,
     ) -> Answer {
-        let mut head =
-            format!("{method} {path} HTTP/1.1\r\nHost: anything.example\r\nConnection: close\r\n");
+        let mut request = Vec::new();
+        write!(
+            request,
+            "{method} {path} HTTP/1.1\r\nHost: anything.example\r\nConnection: close\r\n"
+        )
+        .unwrap();
         for (name, value) in headers {
-            head.push_str(&format!("{name}: {value}\r\n"));
+            write!(request, "{name}: {value}\r\n").unwrap();
         }
         if !body.is_empty() {
-            head.push_str(&format!("Content-Length: {}\r\n", body.len()));
+            write!(request, "Content-Length: {}\r\n", body.len()).unwrap();
         }
-        self.raw(format!("{head}\r\n{body}").as_bytes())
+        write!(request, "\r\n{body}").unwrap();
+        self.raw(&request)
     }
 
     /// Sends `bytes` as they are and reads to the end of the connection.

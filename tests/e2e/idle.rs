@@ -38,7 +38,7 @@ async fn four_thousand_tunnels_are_held_and_released() {
         }
     });
 
-    let server = Server::start_with(&["--log", "warn"]).await;
+    let server = Server::start().await;
     let (desktop, port) = Desktop::forward(&server, &server.url, &target.to_string()).await;
     let (server_pid, desktop_pid) = (server.process.pid(), desktop.process.pid());
     let before = (resident(server_pid), resident(desktop_pid));
@@ -54,7 +54,7 @@ async fn four_thousand_tunnels_are_held_and_released() {
         clients[index].write_all(b"x").await.unwrap();
     }
     let status = server.status().await;
-    assert_eq!(status["tunnels"], TUNNELS_PER_LINK);
+    assert_eq!(status["totals"]["tunnelsOpen"], TUNNELS_PER_LINK);
 
     let after = (resident(server_pid), resident(desktop_pid));
     for (half, before, after) in [
@@ -74,9 +74,9 @@ async fn four_thousand_tunnels_are_held_and_released() {
     drop(desktop);
     eventually("the server half has released every tunnel", async || {
         let status = server.status().await;
-        (status["tunnels"] == 0)
+        (status["totals"]["tunnelsOpen"] == 0)
             .then_some(())
-            .ok_or_else(|| status["tunnels"].to_string())
+            .ok_or_else(|| status["totals"].to_string())
     })
     .await;
     for mut stream in targets {

@@ -12,7 +12,7 @@ use yonder_tests::site::Site;
 /// The MCP Inspector's command line; answers the JSON that it prints.
 async fn inspector(target: &[&str], method: &[&str]) -> Value {
     let script = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("npm/node_modules/@modelcontextprotocol/inspector-cli/build/cli.js");
+        .join("npm/node_modules/@modelcontextprotocol/inspector/cli/build/cli.js");
     let answer = output(
         Command::new("node")
             .arg(script)

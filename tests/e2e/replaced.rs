@@ -65,7 +65,8 @@ async fn a_stopped_desktop_leaves_nothing_behind() {
     assert!(left.is_empty(), "{left:?}");
     eventually("the server half has closed everything", async || {
         let status = server.status().await;
-        let done = status["tunnels"] == 0 && status["links"].as_array().is_some_and(Vec::is_empty);
+        let done = status["totals"]["tunnelsOpen"] == 0
+            && status["links"].as_array().is_some_and(Vec::is_empty);
         done.then_some(()).ok_or_else(|| status.to_string())
     })
     .await;

@@ -129,7 +129,7 @@ async fn twenty_cuts_lose_and_repeat_nothing() {
 
 #[tokio::test]
 async fn past_the_grace_both_ends_see_a_reset() {
-    let rig = Rig::start(&["--resume-grace", "2s"]).await;
+    let rig = Rig::start(&["--resume-grace", "2"]).await;
     let echo = Echo::start().await;
     let (mut desktop, port) =
         Desktop::forward(&rig.server, &rig.url(), &echo.address.to_string()).await;
@@ -145,7 +145,7 @@ async fn past_the_grace_both_ends_see_a_reset() {
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
     eventually("the server half has released the tunnel", async || {
         let status = rig.server.status().await;
-        (status["tunnels"] == 0)
+        (status["totals"]["tunnelsOpen"] == 0)
             .then_some(())
             .ok_or_else(|| status.to_string())
     })

@@ -1,6 +1,7 @@
 //! A server half in this process, over pipes in memory: what the tests of this crate attach to.
 
 use std::io;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::io::{AsyncWriteExt as _, copy_bidirectional, duplex};
@@ -9,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
 use yonder_protocol::call::{Command, Notice, Outcome};
-use yonder_protocol::link::{OpenKind, SessionName};
+use yonder_protocol::link::{OpenKind, Role, SessionName};
 use yonder_protocol::operation::types::State;
 use yonder_protocol::{Target, TunnelError, TunnelErrorCode};
 use yonder_transport::acceptor::{Accepted, Acceptor, NewLink};
@@ -20,7 +21,6 @@ use yonder_transport::message;
 use crate::attach::{self, Attach, Attachment, Fresh};
 use crate::console::Console;
 use crate::tunnels::Tunnels;
-use yonder_protocol::link::Role;
 
 /// Room in the pipes that stand for carriers.
 const PIPE_BYTES: usize = 256 * 1024;
@@ -81,12 +81,16 @@ impl TestServer {
     }
 }
 
-impl Connect for Arc<TestServer> {
+/// The way to a [`TestServer`].
+pub(crate) struct Pipe(pub(crate) Arc<TestServer>);
+
+impl Connect for Pipe {
     fn connect(
         &self,
-    ) -> std::pin::Pin<Box<dyn Future<Output = Result<Carrier, ConnectError>> + Send + '_>> {
+    ) -> Pin<Box<dyn Future<Output = Result<Carrier, ConnectError>> + Send + '_>> {
         Box::pin(async {
-            let failure = self
+            let Self(server) = self;
+            let failure = server
                 .failures
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
@@ -96,7 +100,7 @@ impl Connect for Arc<TestServer> {
             }
             let (near, far) = duplex(PIPE_BYTES);
             let far = Carrier::new(far, CarrierKind::Memory, "memory");
-            self.tasks.spawn(Arc::clone(self).serve(far));
+            server.tasks.spawn(Arc::clone(server).serve(far));
             Ok(Carrier::new(near, CarrierKind::Memory, "memory"))
         })
     }
@@ -135,6 +139,7 @@ async fn answer(IncomingStream { open, mut stream }: IncomingStream, states: mps
                 .unwrap();
             stream.shutdown().await.unwrap();
         }
+        other => panic!("{other:?} is new"),
     }
 }
 
@@ -157,7 +162,7 @@ pub(crate) async fn attached(server: &Arc<TestServer>) -> (Attachment, Fresh, Tu
     let (links, tunnels) = attach::links();
     let attach = Attach {
         server: "memory".to_owned(),
-        connector: Arc::new(Arc::clone(server)),
+        connector: Arc::new(Pipe(Arc::clone(server))),
         role: Role::Browser,
         session: SessionName::default(),
         console: Console::stderr(),

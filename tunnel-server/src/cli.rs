@@ -27,7 +27,7 @@ Exit codes: 0 ok, 1 failed, 2 usage or configuration, 3 could not reach the serv
 #[derive(Debug, Parser)]
 #[command(name = "tunnel-server", version, max_term_width = 110, after_help = AFTER_HELP, subcommand_negates_reqs = true)]
 pub struct Cli {
-    /// Configuration file, TOML
+    /// Configuration file, TOML [env: YONDER_CONFIG]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
@@ -85,6 +85,9 @@ pub struct ServeOptions {
     /// Seconds that running work gets when the server is stopped [default: 10]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) grace: Option<u64>,
+    /// Seconds that the connections of a desktop wait for it after its network was cut [default: 30]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) resume_grace: Option<u64>,
     /// Which targets tunnels may reach: `unrestricted`, `allowlist` (public addresses and what is allowed by the next
     /// two), or `strict` (public addresses alone) [default: unrestricted]
     #[arg(long, value_name = "MODE")]
@@ -204,6 +207,7 @@ impl ServeOptions {
             path_prefix: self.path_prefix.or(other.path_prefix),
             allow_origin: list(self.allow_origin, other.allow_origin),
             grace: self.grace.or(other.grace),
+            resume_grace: self.resume_grace.or(other.resume_grace),
             egress: self.egress.or(other.egress),
             allow_host: list(self.allow_host, other.allow_host),
             allow_network: list(self.allow_network, other.allow_network),

@@ -20,7 +20,7 @@ use crate::cli::ServerOptions;
 use crate::config::{Common, DEFAULT_LISTEN};
 use crate::exit::{Exit, Failure};
 use crate::server::presence::Presence;
-use crate::token::TokenError;
+use crate::token::{TokenError, TokenSource};
 
 /// Limit of a request that the server answers at once.
 pub(crate) const QUICK: Duration = Duration::from_secs(10);
@@ -54,14 +54,27 @@ impl Client {
     /// If the options are wrong or the token must not be used.
     pub(crate) fn new(common: &Common, options: ServerOptions) -> Result<Self, Failure> {
         let options = options.or_environment()?;
+        let (token, tokenless) = match common.token.read() {
+            Ok(token) => (token, None),
+            Err(missing @ TokenError::Missing { .. }) => {
+                let none = SecretToken::new(NO_TOKEN).map_err(Failure::usage)?;
+                (none, Some(missing))
+            }
+            Err(error) => return Err(Failure::usage(chain(&error))),
+        };
         let local = match options.server {
-            None => Presence::read(&common.state_dir),
+            None => Presence::of_running(&common.state_dir),
             Some(_) => None,
         };
-        let url = options
-            .server
-            .or_else(|| local.as_ref().map(|presence| presence.url.clone()))
-            .unwrap_or_else(|| format!("http://{DEFAULT_LISTEN}"));
+        let url = match (options.server, &local) {
+            (Some(url), _) => url,
+            (None, Some(presence)) => presence.url.clone(),
+            // The state directory's token is not for whoever else listens there.
+            (None, None) if matches!(common.token, TokenSource::StateDir(_)) => {
+                return Err(not_running(common));
+            }
+            (None, None) => format!("http://{DEFAULT_LISTEN}"),
+        };
         let address: ServerAddress = url.parse().map_err(Failure::usage)?;
         let pin = options.pin.or_else(|| {
             // A person who names an authority wants that one to decide.
@@ -75,14 +88,6 @@ impl Client {
             .into_iter()
             .collect::<Result<Vec<_>, _>>()
             .map_err(Failure::usage)?;
-        let (token, tokenless) = match common.token.read() {
-            Ok(token) => (token, None),
-            Err(missing @ TokenError::Missing { .. }) => {
-                let none = SecretToken::new(NO_TOKEN).map_err(Failure::usage)?;
-                (none, Some(missing))
-            }
-            Err(error) => return Err(Failure::usage(chain(&error))),
-        };
         let connector = Connector::new(ConnectorConfig {
             address,
             token,
@@ -169,6 +174,17 @@ impl Client {
             _ => connect_failure(error),
         }
     }
+}
+
+fn not_running(common: &Common) -> Failure {
+    Failure::new(
+        Exit::Unreachable,
+        anyhow::anyhow!(
+            "could not reach a server half: none runs on the state directory {}; start it with tunnel-server, or name \
+             another with --server or --state-dir",
+            common.state_dir.path().display()
+        ),
+    )
 }
 
 /// Why a call brought no result.

@@ -69,6 +69,7 @@ const KEYS: &[(&str, Part, Kind)] = &[
     ("path-prefix", Part::Serve, Kind::Text),
     ("allow-origin", Part::Serve, Kind::List),
     ("grace", Part::Serve, Kind::Number),
+    ("resume-grace", Part::Serve, Kind::Number),
     ("egress", Part::Serve, Kind::Text),
     ("allow-host", Part::Serve, Kind::List),
     ("allow-network", Part::Serve, Kind::List),
@@ -121,6 +122,8 @@ pub struct Serve {
     pub allow_origin: BTreeSet<String>,
     /// What running work gets when the server is stopped.
     pub grace: Duration,
+    /// How long the tunnels of a desktop wait for it after its last carrier was lost.
+    pub resume_grace: Duration,
     /// Which targets may be dialled.
     pub egress: Egress,
     /// Where files that the browser makes are saved.
@@ -232,6 +235,15 @@ impl Layers {
             ));
         }
         let grace = options.grace.map_or(DEFAULT_GRACE, Duration::from_secs);
+        let resume_grace = options
+            .resume_grace
+            .map_or(limits::RESUME_GRACE, Duration::from_secs);
+        if resume_grace > GRACE_MAX {
+            return Err(Failure::usage(format!(
+                "resume-grace: at most {} seconds are allowed",
+                GRACE_MAX.as_secs()
+            )));
+        }
         if grace > GRACE_MAX {
             return Err(Failure::usage(format!(
                 "grace: at most {} seconds are allowed",
@@ -249,6 +261,7 @@ impl Layers {
                 .map(|text| origin(text))
                 .collect::<Result<_, _>>()?,
             grace,
+            resume_grace,
             egress: Egress::new(&EgressConfig {
                 mode: options.egress.unwrap_or_default(),
                 deny: options.deny_network,

@@ -107,17 +107,17 @@ impl From<StartError> for Failure {
 }
 
 impl Server {
-    /// Claims the state directory, reads token and certificate, and binds the address. Call it within a tokio runtime.
+    /// Claims the state directory, reads token and certificate, and binds the address.
     ///
     /// # Errors
     /// Whatever stands in the way, with what to do about it.
-    pub fn start(common: &Common, serve: &Serve) -> Result<Self, StartError> {
+    pub async fn start(common: &Common, serve: &Serve) -> Result<Self, StartError> {
         let address: ListenAddress = serve.listen.parse()?;
         if !address.is_loopback() && serve.tls == crate::config::TlsMode::Off && !serve.plaintext {
             return Err(StartError::Exposed(address));
         }
         let upstream = Upstream::from_environment()?;
-        let mut claim = Claim::take(&common.state_dir)?;
+        let mut claim = Claim::take(&common.state_dir).await?;
         let gate = TokenGate::open(&common.token)?;
         let tls = ServerTls::open(&serve.tls, &common.state_dir)?;
         let listeners = address.bind()?;

@@ -9,7 +9,7 @@ use yonder_proxy::DialMode;
 use yonder_transport::carrier::ConnectError;
 
 use super::*;
-use crate::test_server::{TestServer, attached};
+use crate::test_server::{Pipe, TestServer, attached};
 
 /// Far beyond what any step here takes, so that a hang fails instead of hanging.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -45,7 +45,7 @@ async fn the_first_attempt_is_answered_with_its_exit_code() {
         server.fail_with(vec![error]);
         let attach = Attach {
             server: "memory".to_owned(),
-            connector: Arc::new(server),
+            connector: Arc::new(Pipe(server)),
             role: Role::Tunnels,
             session: SessionName::default(),
             console: Console::stderr(),

@@ -165,6 +165,8 @@ impl Desk {
             .open_session(plan.session.as_str(), for_browser(&credential))
             .await
             .context("could not open the browser session")?;
+        // Chromium hides why a CONNECT failed.
+        session.set_failure_lookup(Arc::new(proxy.failures()));
         let attach = Attach {
             server: plan.connector.address().to_string(),
             connector: plan.connector.clone(),

@@ -15,7 +15,7 @@ use super::print;
 use crate::cli::{DoctorOptions, ServeOptions, ServerOptions};
 use crate::client::{Client, QUICK};
 use crate::config::{Common, Layers, Serve};
-use crate::exit::{CommandResult, Failure};
+use crate::exit::{CommandResult, Exit, Failure};
 use crate::server::listen::ListenAddress;
 use crate::server::presence::Presence;
 use crate::server::tls::ServerTls;
@@ -46,7 +46,6 @@ struct RunningStatus {
 
 pub(super) async fn run(common: &Common, layers: &Layers, options: DoctorOptions) -> CommandResult {
     let serve = layers.serve(ServeOptions::default(), &common.state_dir);
-    let remote = options.server.server.is_some();
     let mut findings = vec![
         ("state directory", state_directory(common)),
         ("token", token(common)),
@@ -57,11 +56,16 @@ pub(super) async fn run(common: &Common, layers: &Layers, options: DoctorOptions
     if let Ok(serve) = &serve {
         findings.push(("TLS", tls(common, serve)));
     }
-    let running = running(common, options.server).await;
-    if let (Ok(serve), None, false) = (&serve, Presence::read(&common.state_dir), remote) {
+    let server = options.server.or_environment()?;
+    // With a server at hand its port is rightly taken.
+    if let (Ok(serve), None, None) = (
+        &serve,
+        &server.server,
+        Presence::of_running(&common.state_dir),
+    ) {
         findings.push(("port", port(serve)));
     }
-    findings.push(("server half", running));
+    findings.push(("server half", running(common, server).await));
     let mut failed = 0_usize;
     for (what, finding) in &findings {
         let (mark, text) = match finding {
@@ -195,23 +199,24 @@ fn port(serve: &Serve) -> Finding {
 }
 
 async fn running(common: &Common, options: ServerOptions) -> Finding {
-    let named = options.server.is_some() || Presence::read(&common.state_dir).is_some();
-    let client = match Client::new(common, options) {
-        Ok(client) => client,
-        Err(failure) => return Failed(failure.to_string()),
+    let expected = options.server.is_some() || Presence::of_running(&common.state_dir).is_some();
+    let asked = async {
+        let client = Client::new(common, options)?;
+        let status: RunningStatus = client.get("status", QUICK).await?;
+        Ok::<_, Failure>((client, status))
     };
-    match client.get::<RunningStatus>("status", QUICK).await {
-        Ok(status) if status.version == VERSION => {
+    match asked.await {
+        Ok((client, status)) if status.version == VERSION => {
             Fine(format!("{} answers, version {VERSION}", client.address()))
         }
-        Ok(status) => Doubtful(format!(
+        Ok((client, status)) => Doubtful(format!(
             "{} runs version {}, this is {VERSION}; restart it with this one",
             client.address(),
             status.version
         )),
-        Err(failure) if named => Failed(failure.to_string()),
-        Err(_) => {
+        Err(failure) if failure.exit() == Exit::Unreachable && !expected => {
             Fine("none runs on this state directory; start it with: tunnel-server".to_owned())
         }
+        Err(failure) => Failed(failure.to_string()),
     }
 }

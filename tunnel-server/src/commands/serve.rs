@@ -16,7 +16,7 @@ pub(super) async fn run(common: &Common, serve: &Serve) -> CommandResult {
     // Before anything is announced: a signal right after the first line must already find us listening for it.
     let mut signals = Signals::new()
         .map_err(|error| Failure::failed(format!("cannot listen for signals: {error}")))?;
-    let server = Server::start(common, serve)?;
+    let server = Server::start(common, serve).await?;
     if let Some(pin) = server.pin() {
         let _told = writeln!(
             io::stderr(),

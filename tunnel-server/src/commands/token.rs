@@ -38,7 +38,7 @@ pub(super) fn run(common: &Common, options: &TokenOptions) -> CommandResult {
 
 /// How a desktop attaches.
 fn instructions(common: &Common, path: &str) -> String {
-    let presence = Presence::read(&common.state_dir);
+    let presence = Presence::of_running(&common.state_dir);
     let pin = presence
         .as_ref()
         .and_then(|presence| presence.pin.clone())

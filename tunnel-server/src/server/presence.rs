@@ -2,10 +2,11 @@
 //!
 //! A lock on `server.lock` keeps a second server half away; the system releases it however the process ends. The file
 //! `server.json` tells `status`, `call` and `mcp` of the same user where to find the server. A killed server leaves it
-//! behind; readers then find nobody at its URL.
+//! behind, so readers believe it only while the lock is held: whoever got the port since must not be sent the token.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +14,11 @@ use crate::state_dir::{StateDir, StateDirError};
 
 /// Longest such file that is read.
 const PRESENCE_BYTES_MAX: u64 = 16 * 1024;
+
+/// How often, and after what pause each, the lock is tried again: a client that looks whether it is held holds it
+/// itself for a moment.
+const CLAIM_ATTEMPTS: u32 = 10;
+const CLAIM_PAUSE: Duration = Duration::from_millis(20);
 
 /// What a running server half says about itself.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
@@ -72,23 +78,30 @@ impl Claim {
     ///
     /// # Errors
     /// If another server half has it, or it cannot be used.
-    pub fn take(state: &StateDir) -> Result<Self, ClaimError> {
+    pub async fn take(state: &StateDir) -> Result<Self, ClaimError> {
         let lock = state.open_lock(&state.lock())?;
-        match lock.try_lock() {
-            Ok(()) => Ok(Self {
-                state: state.clone(),
-                announced: false,
-                _lock: lock,
-            }),
-            Err(TryLockError::WouldBlock) => Err(ClaimError::Taken {
-                state: state.clone(),
-                other: Presence::read(state),
-            }),
-            Err(TryLockError::Error(source)) => Err(ClaimError::Lock {
-                state: state.clone(),
-                source,
-            }),
+        for _ in 0..CLAIM_ATTEMPTS {
+            match lock.try_lock() {
+                Ok(()) => {
+                    return Ok(Self {
+                        state: state.clone(),
+                        announced: false,
+                        _lock: lock,
+                    });
+                }
+                Err(TryLockError::WouldBlock) => tokio::time::sleep(CLAIM_PAUSE).await,
+                Err(TryLockError::Error(source)) => {
+                    return Err(ClaimError::Lock {
+                        state: state.clone(),
+                        source,
+                    });
+                }
+            }
         }
+        Err(ClaimError::Taken {
+            state: state.clone(),
+            other: Presence::read(state),
+        })
     }
 
     /// Tells where the server half is; the word is taken back when the claim is dropped.
@@ -114,8 +127,18 @@ impl Drop for Claim {
 }
 
 impl Presence {
-    /// What the server half of `state` says, if there is one. Others' or broken files count as none.
-    pub fn read(state: &StateDir) -> Option<Self> {
+    /// What the server half that runs on `state` says, if there is one.
+    pub fn of_running(state: &StateDir) -> Option<Self> {
+        let lock = File::open(state.lock()).ok()?;
+        match lock.try_lock_shared() {
+            Err(TryLockError::WouldBlock) => Self::read(state),
+            // Nobody holds it; closing the file lets go of it again.
+            Ok(()) | Err(TryLockError::Error(_)) => None,
+        }
+    }
+
+    /// What the file says, whoever left it. A broken one counts as none.
+    fn read(state: &StateDir) -> Option<Self> {
         use std::io::Read as _;
         let file = File::open(state.presence()).ok()?;
         let mut text = String::new();
@@ -130,11 +153,11 @@ impl Presence {
 mod tests {
     use super::*;
 
-    #[test]
-    fn one_server_a_directory() {
+    #[tokio::test]
+    async fn one_server_a_directory() {
         let base = tempfile::tempdir().unwrap();
         let state = StateDir::locate(Some(base.path().to_owned())).unwrap();
-        let mut claim = Claim::take(&state).unwrap();
+        let mut claim = Claim::take(&state).await.unwrap();
         let presence = Presence {
             pid: 7,
             url: "http://127.0.0.1:1".into(),
@@ -142,14 +165,19 @@ mod tests {
             version: "0".into(),
         };
         claim.announce(&presence).unwrap();
-        assert_eq!(Presence::read(&state), Some(presence));
-        let error = Claim::take(&state).unwrap_err().to_string();
+        assert_eq!(Presence::of_running(&state), Some(presence.clone()));
+        let error = Claim::take(&state).await.unwrap_err().to_string();
         assert!(
             error.contains("process 7, http://127.0.0.1:1") && error.contains("--state-dir"),
             "{error}"
         );
         drop(claim);
-        assert_eq!(Presence::read(&state), None);
-        Claim::take(&state).unwrap();
+        assert!(!state.presence().exists());
+        // As a killed server leaves it.
+        state
+            .write(&state.presence(), &serde_json::to_vec(&presence).unwrap())
+            .unwrap();
+        assert_eq!(Presence::of_running(&state), None);
+        Claim::take(&state).await.unwrap();
     }
 }

@@ -85,9 +85,7 @@ impl TestServer {
 pub(crate) struct Pipe(pub(crate) Arc<TestServer>);
 
 impl Connect for Pipe {
-    fn connect(
-        &self,
-    ) -> Pin<Box<dyn Future<Output = Result<Carrier, ConnectError>> + Send + '_>> {
+    fn connect(&self) -> Pin<Box<dyn Future<Output = Result<Carrier, ConnectError>> + Send + '_>> {
         Box::pin(async {
             let Self(server) = self;
             let failure = server

@@ -118,7 +118,12 @@ async fn accept(listener: TcpListener, target: Target, tunnels: Tunnels) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
-            accepted = listener.accept(), if connections.len() < limits::TUNNELS_PER_LINK => match accepted {
+            accepted = listener.accept() => match accepted {
+                Ok((socket, _)) if connections.len() >= limits::TUNNELS_PER_LINK => {
+                    tracing::warn!(%target, "refused a connection: {} are open, as many as may be", connections.len());
+                    // Should this fail, the client sees an end instead of a reset.
+                    let _ = socket.set_zero_linger();
+                }
                 Ok((socket, _)) => {
                     connections.spawn(forward(socket, target.clone(), tunnels.clone()));
                 }

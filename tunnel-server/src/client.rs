@@ -13,7 +13,7 @@ use yonder_protocol::{ErrorCode, OperationError};
 use yonder_transport::address::ServerAddress;
 use yonder_transport::carrier::ConnectError;
 use yonder_transport::connect::{AuthHeader, Connector, ConnectorConfig};
-use yonder_transport::tls::TlsOptions;
+use yonder_transport::tls::{Pin, TlsOptions};
 use yonder_transport::token::SecretToken;
 
 use crate::cli::ServerOptions;
@@ -54,6 +54,7 @@ impl Client {
     /// If the options are wrong or the token must not be used.
     pub(crate) fn new(common: &Common, options: ServerOptions) -> Result<Self, Failure> {
         let options = options.or_environment()?;
+        let given = options.pin.as_deref().map(parse_pin).transpose()?;
         let (token, tokenless) = match common.token.read() {
             Ok(token) => (token, None),
             Err(missing @ TokenError::Missing { .. }) => {
@@ -76,24 +77,18 @@ impl Client {
             (None, None) => format!("http://{DEFAULT_LISTEN}"),
         };
         let address: ServerAddress = url.parse().map_err(Failure::usage)?;
-        let pin = options.pin.or_else(|| {
+        let pin = match (given, local.and_then(|presence| presence.pin)) {
+            (Some(given), _) => Some(given),
             // A person who names an authority wants that one to decide.
-            let of_presence = options.ca.is_none();
-            local
-                .and_then(|presence| presence.pin)
-                .filter(|_| of_presence)
-        });
-        let pins = pin
-            .map(|pin| pin.parse())
-            .into_iter()
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(Failure::usage)?;
+            (None, Some(kept)) if options.ca.is_none() => Some(parse_pin(&kept)?),
+            _ => None,
+        };
         let connector = Connector::new(ConnectorConfig {
             address,
             token,
             tls: TlsOptions {
                 ca_file: options.ca,
-                pins,
+                pins: pin.into_iter().collect(),
             },
             headers: Vec::new(),
             auth_header: AuthHeader::default(),
@@ -174,6 +169,10 @@ impl Client {
             _ => connect_failure(error),
         }
     }
+}
+
+fn parse_pin(text: &str) -> Result<Pin, Failure> {
+    text.parse().map_err(Failure::usage)
 }
 
 fn not_running(common: &Common) -> Failure {

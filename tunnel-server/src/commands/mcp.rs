@@ -32,10 +32,12 @@ pub(super) async fn run(common: &Common, options: McpOptions) -> CommandResult {
     let session = config::session(options.session)?;
     let client = Client::new(common, options.server)?;
     // A wrong address or token is better told at the start than by every tool.
-    client
+    let first = client
         .get::<Attached>(&format!("attached?session={session}"), QUICK)
         .await?;
     let remote = Arc::new(RemoteOperations::new(client));
+    // Known before the client's first question, which some ask but once.
+    remote.watch(&session, first.attached);
     serve_stdio(remote, session)
         .await
         .map_err(|error| Failure::failed(error.to_string()))
@@ -84,6 +86,22 @@ impl RemoteOperations {
             client: Arc::new(client),
             attached: Mutex::default(),
         }
+    }
+
+    /// Follows whether a desktop is attached to `session`; until the server half says so, it is as `first` has it.
+    fn watch(&self, session: &str, first: bool) -> watch::Receiver<bool> {
+        let mut watches = self.attached.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = watches.sessions.get(session) {
+            return known.clone();
+        }
+        let (sender, receiver) = watch::channel(first);
+        watches
+            .sessions
+            .insert(session.to_owned(), receiver.clone());
+        watches
+            .tasks
+            .spawn(follow(self.client.clone(), session.to_owned(), sender));
+        receiver
     }
 }
 
@@ -142,18 +160,7 @@ impl Operate for RemoteOperations {
     }
 
     fn attached(&self, session: &str) -> watch::Receiver<bool> {
-        let mut watches = self.attached.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = watches.sessions.get(session) {
-            return known.clone();
-        }
-        let (sender, receiver) = watch::channel(false);
-        watches
-            .sessions
-            .insert(session.to_owned(), receiver.clone());
-        watches
-            .tasks
-            .spawn(follow(self.client.clone(), session.to_owned(), sender));
-        receiver
+        self.watch(session, false)
     }
 }
 

@@ -108,8 +108,8 @@ async fn tunnels_pass_over_every_carrier() {
 }
 
 /// A desktop half that has told its one tab.
-async fn desktop(server: &Server) -> Connected {
-    let desk = attach(server, Role::Browser, None).await;
+async fn desktop(server: &Server, force: Option<CarrierKind>) -> Connected {
+    let desk = attach(server, Role::Browser, force).await;
     let state: State = serde_json::from_value(json!({
         "tabs": [{
             "id": TAB, "url": "http://localhost:8000/", "title": "Home", "loading": false,
@@ -146,7 +146,7 @@ async fn operations_reach_the_desktop_and_their_files_the_disk() {
     let server = Arc::new(Server::start(&[]));
     let waiting = server.clone();
     let waiting = spawn_blocking(move || waiting.send("GET", "/attached?was=false", "").json());
-    let mut desk = desktop(&server).await;
+    let mut desk = desktop(&server, None).await;
     assert_eq!(waiting.await.unwrap(), json!({"attached": true}));
     for inline in [false, true] {
         let caller = server.clone();
@@ -210,7 +210,7 @@ async fn operations_reach_the_desktop_and_their_files_the_disk() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_that_leaves_cancels_its_operation() {
     let server = Server::start(&[]);
-    let mut desk = desktop(&server).await;
+    let mut desk = desktop(&server, None).await;
     let mut caller = server.connect();
     write!(
         caller,
@@ -227,7 +227,7 @@ async fn a_caller_that_leaves_cancels_its_operation() {
 async fn stopping_lets_running_operations_end_and_tells_the_desktop() {
     for force in [CarrierKind::WebSocket, CarrierKind::Poll] {
         let mut server = Server::start(&["--grace", "15"]);
-        let mut desk = attach(&server, Role::Browser, Some(force)).await;
+        let mut desk = desktop(&server, Some(force)).await;
         let mut caller = server.connect();
         write!(
             caller,
@@ -269,7 +269,7 @@ async fn stopping_lets_running_operations_end_and_tells_the_desktop() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_desktop_that_leaves_is_no_longer_attached() {
     let server = Arc::new(Server::start(&[]));
-    let desk = desktop(&server).await;
+    let desk = desktop(&server, None).await;
     let waiting = server.clone();
     let waiting = spawn_blocking(move || waiting.send("GET", "/attached?was=true", "").json());
     desk.link.close(CloseCode::Detached, "done");

@@ -131,7 +131,7 @@ impl Config {
             place,
             problem,
         })?;
-        config.anchor(path.parent().unwrap_or(Path::new("")));
+        config.anchor(path.parent().unwrap_or_else(|| Path::new("")));
         Ok(config)
     }
 

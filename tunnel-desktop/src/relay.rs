@@ -97,13 +97,14 @@ impl Downward {
     ) -> Poll<io::Result<()>> {
         loop {
             match self {
-                Self::Reading => match ready!(tunnel.poll_read_bytes(cx))? {
-                    Some(bytes) => *self = Self::Writing(bytes),
-                    None => {
+                Self::Reading => {
+                    if let Some(bytes) = ready!(tunnel.poll_read_bytes(cx))? {
+                        *self = Self::Writing(bytes);
+                    } else {
                         ready!(Pin::new(&mut *local).poll_shutdown(cx))?;
                         *self = Self::Ended;
                     }
-                },
+                }
                 Self::Writing(bytes) => {
                     let written = ready!(Pin::new(&mut *local).poll_write(cx, bytes))?;
                     bytes.advance(written);

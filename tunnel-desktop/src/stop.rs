@@ -32,10 +32,7 @@ impl StopSignal {
             either(&mut interrupt, &mut terminate, &mut hangup).await;
             tell.cancel();
             either(&mut interrupt, &mut terminate, &mut hangup).await;
-            #[expect(
-                clippy::exit,
-                reason = "a second signal means at once, whatever is still closing"
-            )]
+            // At once, whatever is still closing.
             std::process::exit(Exit::Failed as i32);
         });
         Ok(Self {

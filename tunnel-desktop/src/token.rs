@@ -104,7 +104,8 @@ fn check_mode(_: &File, _: &Path) -> Result<(), TokenError> {
     Ok(())
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 

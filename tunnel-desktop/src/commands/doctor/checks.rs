@@ -14,7 +14,7 @@ use yonder_protocol::link::{Role, SessionName};
 use yonder_transport::VERSION_HEADER;
 use yonder_transport::client::Connected;
 use yonder_transport::connect::Connector;
-use yonder_transport::link::LinkPhase;
+use yonder_transport::link::{Link, LinkPhase};
 
 use super::Finding;
 use crate::attach;
@@ -30,6 +30,9 @@ const REQUEST_LIMIT: Duration = limits::HANDSHAKE_TIMEOUT;
 
 /// Limit of getting a link, over every carrier in turn.
 const LINK_LIMIT: Duration = Duration::from_secs(30);
+
+/// Limit of waiting for the first figure of the link's round trip.
+const MEASURE_LIMIT: Duration = Duration::from_secs(2);
 
 /// How many files this process may open.
 pub(super) fn files_limit() -> Finding {
@@ -195,6 +198,8 @@ async fn link(connector: &Arc<Connector>) -> Finding {
         ),
         Ok(Err(error)) => Finding::fail(WHAT, error.to_string(), ""),
         Ok(Ok(Connected { link, .. })) => {
+            // Where no figure comes in time, the check does without.
+            let _ = timeout(MEASURE_LIMIT, measured(&link)).await;
             let status = link.status();
             attach::detach(&link).await;
             let carrier = match status.phase {
@@ -209,6 +214,13 @@ async fn link(connector: &Arc<Connector>) -> Finding {
             });
             Finding::ok(WHAT, format!("{carrier}{round_trip}"))
         }
+    }
+}
+
+/// Waits until the round trip of `link` was measured, which its first ping does.
+async fn measured(link: &Link) {
+    while link.status().round_trip.is_none() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 

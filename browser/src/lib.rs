@@ -30,6 +30,7 @@ mod tab;
 pub use self::browser::{Browser, Exit};
 pub use self::execute::{CapturedFile, Done};
 pub use self::launch::{BrowserConfig, LaunchError, find_executable};
+pub use self::navigation::FailureLookup;
 pub use self::prime::ProxyCredential;
 pub use self::process::Ended;
 pub use self::profile::Profile;

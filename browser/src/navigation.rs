@@ -1,4 +1,6 @@
 //! Moving a tab from document to document, and waiting until it has arrived.
+//!
+//! A page that crashes or is closed meanwhile ends these waits from outside, see `execute`.
 
 pub(crate) mod address;
 pub(crate) mod failure;
@@ -23,11 +25,14 @@ const LOAD_LIMIT: Duration = Duration::from_secs(30);
 /// How long after its `load` event a page may go on loading before the operation answers nevertheless.
 const QUIET_LIMIT: Duration = Duration::from_secs(1);
 
+/// How long a change within the document may take to be reported. It happens in any case.
+const FRAGMENT_LIMIT: Duration = Duration::from_secs(2);
+
 /// How long the browser's own page about a failure may take to appear. The failure is told anyway.
 const ERROR_PAGE_LIMIT: Duration = Duration::from_secs(2);
 
 /// A history navigation is over for the loader up to this much before the document is announced.
-const COMMIT_GRACE: Duration = Duration::from_millis(250);
+const COMMIT_GRACE: Duration = Duration::from_secs(1);
 
 /// What Chromium answers while it is between two documents, for some milliseconds, and when to ask again.
 const NOT_YET: &str = "Not attached to an active page";
@@ -37,7 +42,7 @@ const NOT_YET_PAUSE: Duration = Duration::from_millis(50);
 const ERROR_NAME_LIMIT: Duration = Duration::from_secs(2);
 
 /// Tells why the last attempt to reach a target failed, if it did.
-pub(crate) type FailureLookup = dyn Fn(&Target) -> Option<TunnelError> + Send + Sync;
+pub type FailureLookup = dyn Fn(&Target) -> Option<TunnelError> + Send + Sync;
 
 /// A step through the tab's history.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -110,7 +115,6 @@ pub(crate) async fn navigate(
     })?;
     let arrived = |view: &View| {
         view.dialog.is_some()
-            || view.crashed
             || (navigated.loader_id.as_ref() == Some(&view.loader) && view.loaded)
             // Another document took the place of ours: a script moved on.
             || (view.commits > before
@@ -121,9 +125,12 @@ pub(crate) async fn navigate(
         (Some(error), _) => {
             return Err(not_loaded(tab, url, error, &navigated, before, lookup).await);
         }
-        // The document stayed and only the fragment of its address changed, which the event before the
-        // answer told.
-        (None, None) => tab.caught_up().await,
+        // The document stays and only the fragment of its address changes. The renderer tells when it has
+        // done so, before or after the answer of the browser process.
+        (None, None) => {
+            let changed = view.wait_for(|view| view.commits > before || view.dialog.is_some());
+            let _ = timeout_at(Instant::now() + FRAGMENT_LIMIT, changed).await;
+        }
         (None, Some(_)) => {
             let loaded = timeout_at(deadline, view.wait_for(arrived)).await;
             loaded.map_err(|_| slow(url))?.map_err(|_| ended(tab))?;
@@ -242,7 +249,7 @@ async fn move_by(
     {
         return Err(kept_by(&dialog));
     }
-    let arrived = view.wait_for(|view| interrupted(view) || view.crashed || !view.loading);
+    let arrived = view.wait_for(|view| interrupted(view) || !view.loading);
     timeout_at(deadline, arrived)
         .await
         .map_err(|_| slow())?
@@ -252,7 +259,7 @@ async fn move_by(
 
 /// Waits a moment for the browser to agree that a loaded page is no longer loading.
 async fn quiet(view: &mut watch::Receiver<View>) {
-    let still = view.wait_for(|view| !view.loading || view.dialog.is_some() || view.crashed);
+    let still = view.wait_for(|view| !view.loading || view.dialog.is_some());
     // A page that goes on loading for ever is answered as loading.
     let _ = timeout_at(Instant::now() + QUIET_LIMIT, still).await;
 }
@@ -308,7 +315,7 @@ async fn not_loaded(
     }
     // The error page is a document like any other: let it be counted before the caller acts again.
     let mut view = tab.view();
-    let shown = |view: &View| view.crashed || (view.commits > before && !view.loading);
+    let shown = |view: &View| view.commits > before && !view.loading;
     let shown = view.wait_for(shown);
     let _ = timeout_at(Instant::now() + ERROR_PAGE_LIMIT, shown).await;
     let cause = lookup.and_then(|lookup| lookup(&failure::target(url)?));

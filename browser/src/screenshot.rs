@@ -13,6 +13,7 @@ use serde::Deserialize;
 use serde_json::json;
 use yonder_protocol::limits;
 use yonder_protocol::operation::error::{ErrorCode, OperationError};
+use yonder_protocol::operation::scalar::Bounded;
 use yonder_protocol::operation::types::{ImageFormat, Screenshot};
 
 use crate::actions::{failed, kept_by};
@@ -176,11 +177,7 @@ async fn capture(
         "captureBeyondViewport": full_page || element.is_some(),
     });
     if format != ImageFormat::Png {
-        params["quality"] = json!(
-            request
-                .quality
-                .map_or(QUALITY_DEFAULT, |quality| quality.get())
-        );
+        params["quality"] = json!(request.quality.map_or(QUALITY_DEFAULT, Bounded::get));
     }
     let captured: Captured = page
         .call_within(CAPTURE_LIMIT, "Page.captureScreenshot", params)

@@ -17,7 +17,6 @@ use yonder_protocol::limits;
 use yonder_protocol::operation::error::{ErrorCode, OperationError};
 use yonder_protocol::operation::scalar::TabId;
 use yonder_protocol::operation::types::State;
-use yonder_protocol::target::{Target, TunnelError};
 
 use crate::cdp::{Ack, CdpError, Session};
 use crate::navigation::FailureLookup;
@@ -181,10 +180,7 @@ impl BrowserSession {
 
     /// Asks `lookup` for the true cause when a page cannot be loaded: Chromium knows only that its proxy
     /// could not connect. It is called on the runtime's threads and must not block.
-    pub fn set_failure_lookup(
-        &self,
-        lookup: Arc<dyn Fn(&Target) -> Option<TunnelError> + Send + Sync>,
-    ) {
+    pub fn set_failure_lookup(&self, lookup: Arc<FailureLookup>) {
         *lock(&self.inner.lookup) = Some(lookup);
     }
 

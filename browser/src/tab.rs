@@ -26,6 +26,10 @@ const QUEUE_OPERATIONS: usize = 64;
 
 /// What is known of a tab.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own that the browser reports; no two exclude each other"
+)]
 pub(crate) struct View {
     /// The tab is set up: its events are followed and its page runs.
     pub(crate) ready: bool,

@@ -80,7 +80,7 @@ struct FrameTreeReply {
 struct FrameNode {
     frame: Frame,
     #[serde(default)]
-    child_frames: Vec<FrameNode>,
+    child_frames: Vec<Self>,
 }
 
 #[derive(Deserialize)]
@@ -214,19 +214,15 @@ impl Tab {
                     Follow::Nothing
                 });
             }
-            "Page.frameStartedLoading" => {
-                if event.parse::<OfFrame>()?.frame_id == self.target {
-                    self.update(|view| {
-                        view.loading = true;
-                        view.starts += 1;
-                    });
-                }
+            "Page.frameStartedLoading" if self.is_of_main_frame(event)? => {
+                self.update(|view| {
+                    view.loading = true;
+                    view.starts += 1;
+                });
             }
-            "Page.frameStoppedLoading" => {
-                if event.parse::<OfFrame>()?.frame_id == self.target {
-                    self.update(|view| view.loading = false);
-                    return Ok(Follow::Refresh);
-                }
+            "Page.frameStoppedLoading" if self.is_of_main_frame(event)? => {
+                self.update(|view| view.loading = false);
+                return Ok(Follow::Refresh);
             }
             "Page.lifecycleEvent" => {
                 let step: LifecycleEvent = event.parse()?;
@@ -285,6 +281,10 @@ impl Tab {
             _ => {}
         }
         Ok(Follow::Nothing)
+    }
+
+    fn is_of_main_frame(&self, event: &Event) -> Result<bool, CdpError> {
+        Ok(event.parse::<OfFrame>()?.frame_id == self.target)
     }
 
     fn navigated(&self, event: &Event) -> Result<Follow, CdpError> {

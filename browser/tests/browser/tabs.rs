@@ -1,10 +1,7 @@
 //! Sessions, their credential, and the coming and going of tabs.
 
-#[path = "common/stage.rs"]
-mod stage;
-
+use crate::stage::{Stage, done, refused, until};
 use serde_json::json;
-use stage::{Stage, done, refused, until};
 use yonder_protocol::operation::error::ErrorCode;
 
 #[tokio::test]

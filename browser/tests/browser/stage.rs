@@ -20,18 +20,18 @@ use yonder_protocol::operation::error::{ErrorCode, OperationError};
 
 /// What the proxy was asked for.
 #[derive(Clone, Debug)]
-pub struct Asked {
-    pub method: String,
-    pub target: String,
-    pub authorized: bool,
+pub(crate) struct Asked {
+    pub(crate) method: String,
+    pub(crate) target: String,
+    pub(crate) authorized: bool,
 }
 
 #[derive(Clone, Debug)]
-pub struct Answer {
-    pub status: u16,
-    pub fields: String,
-    pub body: Vec<u8>,
-    pub delay: Duration,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) fields: String,
+    pub(crate) body: Vec<u8>,
+    pub(crate) delay: Duration,
 }
 
 #[derive(Default)]
@@ -42,14 +42,14 @@ struct Table {
 }
 
 #[derive(Clone)]
-pub struct Site {
-    pub address: SocketAddr,
+pub(crate) struct Site {
+    pub(crate) address: SocketAddr,
     table: Arc<Mutex<Table>>,
     _server: Arc<AbortOnDropHandle<()>>,
 }
 
 impl Site {
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let table = Arc::<Mutex<Table>>::default();
@@ -76,25 +76,25 @@ impl Site {
     }
 
     /// Lets `user` with `password` in.
-    pub fn admit(&self, user: &str, password: &str) -> ProxyCredential {
+    pub(crate) fn admit(&self, user: &str, password: &str) -> ProxyCredential {
         let token = STANDARD.encode(format!("{user}:{password}"));
         self.table().sessions.push(format!("Basic {token}"));
         ProxyCredential::new(user, password)
     }
 
     /// Serves an HTML page at `path` of every host.
-    pub fn page(&self, path: &str, body: &str) {
+    pub(crate) fn page(&self, path: &str, body: &str) {
         let html = format!(
             "<!doctype html><meta charset=utf-8><title>{path}</title><body style='margin:0'>{body}"
         );
         self.answer(path, 200, "Content-Type: text/html\r\n", html.as_bytes());
     }
 
-    pub fn answer(&self, path: &str, status: u16, fields: &str, body: &[u8]) {
+    pub(crate) fn answer(&self, path: &str, status: u16, fields: &str, body: &[u8]) {
         self.slow(path, status, fields, body, Duration::ZERO);
     }
 
-    pub fn slow(&self, path: &str, status: u16, fields: &str, body: &[u8], delay: Duration) {
+    pub(crate) fn slow(&self, path: &str, status: u16, fields: &str, body: &[u8], delay: Duration) {
         let answer = Answer {
             status,
             fields: fields.to_owned(),
@@ -105,7 +105,7 @@ impl Site {
     }
 
     /// What was asked for since the last call.
-    pub fn take_asked(&self) -> Vec<Asked> {
+    pub(crate) fn take_asked(&self) -> Vec<Asked> {
         std::mem::take(&mut self.table().asked)
     }
 }
@@ -168,13 +168,13 @@ async fn serve(mut stream: TcpStream, table: Arc<Mutex<Table>>) -> std::io::Resu
 }
 
 /// A headless browser with one session.
-pub struct Stage {
-    pub site: Site,
-    pub browser: Browser,
-    pub session: BrowserSession,
+pub(crate) struct Stage {
+    pub(crate) site: Site,
+    pub(crate) browser: Browser,
+    pub(crate) session: BrowserSession,
 }
 
-pub fn config(site: &Site) -> BrowserConfig {
+pub(crate) fn config(site: &Site) -> BrowserConfig {
     let mut config = BrowserConfig::new(site.address);
     config.headless = true;
     // Tests may run as root, for whom Chromium has no sandbox.
@@ -188,7 +188,7 @@ fn is_root() -> bool {
 }
 
 impl Stage {
-    pub async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let site = Site::start().await;
         let browser = Browser::launch(config(&site)).await.unwrap();
         let credential = site.admit("default", "secret");
@@ -201,11 +201,11 @@ impl Stage {
     }
 
     /// The id of the first tab.
-    pub fn first(&self) -> String {
+    pub(crate) fn first(&self) -> String {
         self.session.state().borrow().tabs[0].id.to_string()
     }
 
-    pub async fn done(
+    pub(crate) async fn done(
         &self,
         name: &str,
         input: Value,
@@ -214,12 +214,12 @@ impl Stage {
         done(&self.session, name, input, generation).await
     }
 
-    pub async fn run(&self, name: &str, input: Value) -> Result<Value, OperationError> {
+    pub(crate) async fn run(&self, name: &str, input: Value) -> Result<Value, OperationError> {
         Ok(self.done(name, input, None).await?.value)
     }
 
     /// Runs an operation on the tab, with further arguments.
-    pub async fn on(
+    pub(crate) async fn on(
         &self,
         tab: &str,
         name: &str,
@@ -229,17 +229,17 @@ impl Stage {
         self.run(name, input).await
     }
 
-    pub async fn script(&self, tab: &str, script: &str) -> Value {
+    pub(crate) async fn script(&self, tab: &str, script: &str) -> Value {
         let done = self.on(tab, "evaluate", json!({ "script": script })).await;
         done.unwrap()["value"].clone()
     }
 
-    pub async fn go(&self, tab: &str, url: &str) -> Result<Value, OperationError> {
+    pub(crate) async fn go(&self, tab: &str, url: &str) -> Result<Value, OperationError> {
         self.on(tab, "navigate", json!({ "url": url })).await
     }
 }
 
-pub async fn done(
+pub(crate) async fn done(
     session: &BrowserSession,
     name: &str,
     input: Value,
@@ -258,7 +258,7 @@ pub async fn done(
 }
 
 /// Asserts that `result` failed with `code` and a message that holds all of `words`.
-pub fn refused(result: Result<Value, OperationError>, code: ErrorCode, words: &[&str]) {
+pub(crate) fn refused(result: Result<Value, OperationError>, code: ErrorCode, words: &[&str]) {
     let error = result.expect_err("the operation must fail");
     assert_eq!(error.code, code, "{error}");
     for word in words {
@@ -267,7 +267,7 @@ pub fn refused(result: Result<Value, OperationError>, code: ErrorCode, words: &[
 }
 
 /// Waits until `condition` holds.
-pub async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let wait = async {
         while !condition().await {
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -1,12 +1,9 @@
 //! Frames of all kinds, and JavaScript dialogs.
 
-#[path = "common/stage.rs"]
-mod stage;
-
 use std::collections::HashSet;
 
+use crate::stage::{Stage, refused, until};
 use serde_json::{Value, json};
-use stage::{Stage, refused, until};
 use yonder_protocol::operation::error::ErrorCode;
 
 fn frame_urls(frames: &Value) -> Vec<&str> {

@@ -1,13 +1,10 @@
 //! Loading pages, history, and what failures tell.
 
-#[path = "common/stage.rs"]
-mod stage;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::stage::{Stage, refused, until};
 use serde_json::json;
-use stage::{Stage, refused, until};
 use yonder_protocol::operation::error::ErrorCode;
 use yonder_protocol::target::{TunnelError, TunnelErrorCode};
 
@@ -74,7 +71,7 @@ async fn tabs_move_through_documents_and_history() {
     assert_eq!(moved["url"], "http://localhost/b", "{moved}");
 
     // Stop ends the wait of another operation.
-    site.slow("/never", 200, HTML, b"x", Duration::from_secs(60));
+    site.slow("/never", 200, HTML, b"x", Duration::from_mins(1));
     let (waited, ()) = tokio::join!(stage.go(tab, "http://localhost/never"), async {
         until("loading", async || {
             stage.session.state().borrow().tabs[0].loading

@@ -1,6 +1,10 @@
 //! The whole system with real programs: the two halves, Chromium, dev servers, databases, reverse
 //! proxies and MCP clients.
-#![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a panic is how a test reports, and measured figures are printed"
+)]
 
 mod browser;
 mod curl;

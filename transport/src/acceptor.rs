@@ -11,7 +11,9 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use yonder_protocol::limits::TUNNELS_PER_LINK;
 use yonder_protocol::link::hello::{Answer, Hello, Refusal, Welcome};
-use yonder_protocol::link::{CloseCode, Lane, LaneConfig, LinkId, RefusalCode, ResumeSecret, Role, SessionName, Side};
+use yonder_protocol::link::{
+    CloseCode, Lane, LaneConfig, LinkId, RefusalCode, ResumeSecret, Role, SessionName, Side,
+};
 
 use crate::carrier::Carrier;
 use crate::driver::{Driver, Resumption, ServerSource, Source};
@@ -105,6 +107,10 @@ impl Registry {
     }
 }
 
+#[allow(
+    clippy::result_large_err,
+    reason = "a refused carrier goes back whole, once per greeting, to be told why"
+)]
 impl Acceptor {
     /// An acceptor whose links are made with `config`.
     pub fn new(config: LinkConfig) -> Self {
@@ -157,7 +163,8 @@ impl Acceptor {
 
     fn admit(&self, wire: Wire, hello: Hello) -> Result<Accepted, (Wire, Refusal)> {
         if hello.lane != 0 {
-            let text = "this version has one lane per link; install the same release on both halves";
+            let text =
+                "this version has one lane per link; install the same release on both halves";
             return Err((wire, Refusal::new(RefusalCode::Malformed, text)));
         }
         if hello.link.is_new() {
@@ -197,9 +204,15 @@ impl Acceptor {
         {
             let mut state = self.registry.lock();
             let refusal = if state.draining {
-                Some((RefusalCode::Draining, "the server half is stopping; try again when it is back"))
+                Some((
+                    RefusalCode::Draining,
+                    "the server half is stopping; try again when it is back",
+                ))
             } else if state.links.len() >= LINKS_MAX {
-                Some((RefusalCode::Overloaded, "the server half holds as many links as it may; try again later"))
+                Some((
+                    RefusalCode::Overloaded,
+                    "the server half holds as many links as it may; try again later",
+                ))
             } else {
                 None
             };
@@ -293,6 +306,8 @@ impl Acceptor {
 
 impl fmt::Debug for Acceptor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Acceptor").field("links", &self.links()).finish_non_exhaustive()
+        f.debug_struct("Acceptor")
+            .field("links", &self.links())
+            .finish_non_exhaustive()
     }
 }

@@ -8,7 +8,9 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use yonder_protocol::limits::TUNNELS_PER_LINK;
 use yonder_protocol::link::hello::{Hello, Welcome};
-use yonder_protocol::link::{Lane, LaneConfig, LinkId, RefusalCode, ResumeSecret, Role, SessionName, Side};
+use yonder_protocol::link::{
+    Lane, LaneConfig, LinkId, RefusalCode, ResumeSecret, Role, SessionName, Side,
+};
 
 use crate::carrier::{Connect, ConnectError};
 use crate::driver::{ClientSource, Driver, Source};
@@ -53,9 +55,10 @@ impl LinkError {
     pub fn is_refused(&self) -> bool {
         match self {
             Self::Connect(error) => error.is_refused(),
-            Self::Handshake(HandshakeError::Refused(refusal)) => {
-                !matches!(refusal.code, RefusalCode::Overloaded | RefusalCode::Draining)
-            }
+            Self::Handshake(HandshakeError::Refused(refusal)) => !matches!(
+                refusal.code,
+                RefusalCode::Overloaded | RefusalCode::Draining
+            ),
             Self::Handshake(_) => false,
         }
     }
@@ -120,7 +123,9 @@ pub async fn connect(
         backoff_max: config.backoff_max,
     });
     let driver = Driver::new(lane, Arc::clone(&hub), streams);
-    config.tasks.spawn(driver.run(wire, welcome.received, source));
+    config
+        .tasks
+        .spawn(driver.run(wire, welcome.received, source));
     Ok(Connected {
         link: Link::new(hub),
         incoming: Incoming::new(incoming),

@@ -139,7 +139,12 @@ impl Driver {
         self.start.elapsed()
     }
 
-    fn poll_carrier(&mut self, wire: &mut Wire, source: &mut Source, cx: &mut Context<'_>) -> Poll<Outcome> {
+    fn poll_carrier(
+        &mut self,
+        wire: &mut Wire,
+        source: &mut Source,
+        cx: &mut Context<'_>,
+    ) -> Poll<Outcome> {
         self.hub.register(cx.waker());
         for _ in 0..ROUNDS_PER_POLL {
             if let Poll::Ready(resumption) = source.poll_replacement(cx) {
@@ -156,10 +161,14 @@ impl Driver {
                     progress = true;
                     if let Err(error) = self.lane.receive(bytes, now) {
                         self.lane.go_away(CloseCode::Protocol, error.to_string());
-                        return Poll::Ready(Outcome::Closed(CloseReason::Protocol(error.to_string())));
+                        return Poll::Ready(Outcome::Closed(CloseReason::Protocol(
+                            error.to_string(),
+                        )));
                     }
                 }
-                Poll::Ready(Ok(None)) => return Poll::Ready(Outcome::Lost("it was closed".to_owned())),
+                Poll::Ready(Ok(None)) => {
+                    return Poll::Ready(Outcome::Lost("it was closed".to_owned()));
+                }
                 Poll::Ready(Err(error)) => return Poll::Ready(Outcome::Lost(error.to_string())),
                 Poll::Pending => {}
             }
@@ -185,7 +194,12 @@ impl Driver {
     }
 
     /// Writes what is queued, then at most one more batch. Returns whether a batch was made.
-    fn poll_write(&mut self, wire: &mut Wire, cx: &mut Context<'_>, now: Duration) -> std::io::Result<bool> {
+    fn poll_write(
+        &mut self,
+        wire: &mut Wire,
+        cx: &mut Context<'_>,
+        now: Duration,
+    ) -> std::io::Result<bool> {
         if wire.poll_write(cx)?.is_pending() {
             return Ok(false);
         }
@@ -306,10 +320,14 @@ impl Driver {
         while let Some(event) = self.lane.poll_event() {
             match event {
                 Event::Incoming { stream, open } => self.on_incoming(stream, open),
-                Event::Opened { stream, text } => self.with(stream, |shared| shared.on_opened(text)),
+                Event::Opened { stream, text } => {
+                    self.with(stream, |shared| shared.on_opened(text))
+                }
                 Event::Data { stream, bytes } => self.with(stream, |shared| shared.on_data(bytes)),
                 Event::End { stream } => self.with(stream, Shared::on_end),
-                Event::Writable { stream, bytes } => self.with(stream, |shared| shared.on_writable(bytes as usize)),
+                Event::Writable { stream, bytes } => {
+                    self.with(stream, |shared| shared.on_writable(bytes as usize))
+                }
                 Event::Sent { stream, bytes } => self.with(stream, |shared| shared.on_sent(bytes)),
                 Event::Reset { stream, error } => {
                     if let Some(shared) = self.forget(stream) {
@@ -347,9 +365,10 @@ impl Driver {
             Ok(permit) => permit,
             Err(error) => {
                 let error = match error {
-                    mpsc::error::TrySendError::Full(()) => {
-                        TunnelError::new(TunnelErrorCode::Overloaded, "too many streams wait to be taken")
-                    }
+                    mpsc::error::TrySendError::Full(()) => TunnelError::new(
+                        TunnelErrorCode::Overloaded,
+                        "too many streams wait to be taken",
+                    ),
                     mpsc::error::TrySendError::Closed(()) => {
                         TunnelError::new(TunnelErrorCode::Denied, "the other half takes no streams")
                     }
@@ -368,7 +387,11 @@ impl Driver {
     }
 
     /// Gets the next carrier while handles go on to be served.
-    async fn reconnect(&mut self, source: &mut Source, error: String) -> Result<(Wire, u64), CloseReason> {
+    async fn reconnect(
+        &mut self,
+        source: &mut Source,
+        error: String,
+    ) -> Result<(Wire, u64), CloseReason> {
         self.hub.set_phase(LinkPhase::Reconnecting {
             since: Instant::now(),
             attempts: 0,

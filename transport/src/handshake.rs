@@ -6,8 +6,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
-use yonder_protocol::link::hello::{Answer, Hello, InvalidGreeting, Refusal, Welcome, take_message};
 use yonder_protocol::link::RefusalCode;
+use yonder_protocol::link::hello::{
+    Answer, Hello, InvalidGreeting, Refusal, Welcome, take_message,
+};
 
 use crate::carrier::Carrier;
 use crate::wire::Wire;
@@ -31,7 +33,11 @@ pub enum HandshakeError {
 }
 
 /// Greets the server half and reads its answer.
-pub(crate) async fn greet(carrier: Carrier, hello: &Hello, limit: Duration) -> Result<(Wire, Welcome), HandshakeError> {
+pub(crate) async fn greet(
+    carrier: Carrier,
+    hello: &Hello,
+    limit: Duration,
+) -> Result<(Wire, Welcome), HandshakeError> {
     let mut wire = Wire::new(carrier);
     let message = timeout(limit, async {
         let (io, _) = wire.greeting_parts();
@@ -48,7 +54,10 @@ pub(crate) async fn greet(carrier: Carrier, hello: &Hello, limit: Duration) -> R
 }
 
 /// Reads the client's greeting; one that cannot be read is refused.
-pub(crate) async fn read_hello(carrier: Carrier, limit: Duration) -> Result<(Wire, Hello), HandshakeError> {
+pub(crate) async fn read_hello(
+    carrier: Carrier,
+    limit: Duration,
+) -> Result<(Wire, Hello), HandshakeError> {
     let mut wire = Wire::new(carrier);
     let read = timeout(limit, read_message(&mut wire))
         .await

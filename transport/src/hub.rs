@@ -48,11 +48,15 @@ pub(crate) struct Figures {
 impl Figures {
     pub(crate) fn update(&self, stats: &LaneStats) {
         self.streams.store(stats.streams as u64, Ordering::Relaxed);
-        self.queued.store((stats.queued + stats.buffered) as u64, Ordering::Relaxed);
+        self.queued
+            .store((stats.queued + stats.buffered) as u64, Ordering::Relaxed);
         self.bytes_in.store(stats.received, Ordering::Relaxed);
         self.bytes_out.store(stats.sent, Ordering::Relaxed);
-        let micros = stats.round_trip.map_or(0, |rtt| rtt.as_micros().clamp(1, u128::from(u32::MAX)));
-        self.round_trip.store(u64::try_from(micros).unwrap_or(u64::MAX), Ordering::Relaxed);
+        let micros = stats
+            .round_trip
+            .map_or(0, |rtt| rtt.as_micros().clamp(1, u128::from(u32::MAX)));
+        self.round_trip
+            .store(u64::try_from(micros).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     pub(crate) fn round_trip(&self) -> Option<Duration> {
@@ -62,7 +66,13 @@ impl Figures {
 }
 
 impl Hub {
-    pub(crate) fn new(id: LinkId, window: u32, peer_window: u32, budget: Arc<Budget>, phase: LinkPhase) -> Self {
+    pub(crate) fn new(
+        id: LinkId,
+        window: u32,
+        peer_window: u32,
+        budget: Arc<Budget>,
+        phase: LinkPhase,
+    ) -> Self {
         Self {
             id,
             peer_window,
@@ -115,7 +125,10 @@ impl Hub {
     }
 
     pub(crate) fn close_request(&self) -> Option<(CloseCode, String)> {
-        self.close.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.close
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// The link is over. Called once, by the driver.

@@ -110,14 +110,22 @@ pub enum CloseReason {
 impl CloseReason {
     /// Whether a newer attachment took the session: do not come back.
     pub fn is_replaced(&self) -> bool {
-        matches!(self, Self::Peer { code: CloseCode::Replaced, .. })
+        matches!(
+            self,
+            Self::Peer {
+                code: CloseCode::Replaced,
+                ..
+            }
+        )
     }
 
     /// Whether connecting anew makes sense without anybody changing anything.
     pub fn may_reconnect(&self) -> bool {
         match self {
             Self::Lost(_) => true,
-            Self::Peer { code, .. } => matches!(code, CloseCode::Draining | CloseCode::ShuttingDown),
+            Self::Peer { code, .. } => {
+                matches!(code, CloseCode::Draining | CloseCode::ShuttingDown)
+            }
             Self::Local { .. } | Self::Refused(_) | Self::Protocol(_) => false,
         }
     }
@@ -199,7 +207,10 @@ struct Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.hub.request_close(CloseCode::Detached, "the other half is done with it".to_owned());
+        self.hub.request_close(
+            CloseCode::Detached,
+            "the other half is done with it".to_owned(),
+        );
     }
 }
 
@@ -236,7 +247,12 @@ impl Link {
         if let Some(error) = hub.closed_error() {
             return Err(error);
         }
-        let shared = Shared::opening(Arc::clone(hub), open, hub.peer_window as usize, hub.report_step());
+        let shared = Shared::opening(
+            Arc::clone(hub),
+            open,
+            hub.peer_window as usize,
+            hub.report_step(),
+        );
         shared.notify();
         Ok(Stream::new(shared))
     }
@@ -248,13 +264,19 @@ impl Link {
         let Ok(settled) = tokio::time::timeout(limit, settled).await else {
             return Err(TunnelError::new(
                 TunnelErrorCode::LinkDown,
-                format!("the link to the other half has been down for more than {} s", limit.as_secs()),
+                format!(
+                    "the link to the other half has been down for more than {} s",
+                    limit.as_secs()
+                ),
             ));
         };
         match settled.as_deref() {
             Ok(LinkPhase::Closed(reason)) => Err(reason.to_error()),
             Ok(_) => Ok(()),
-            Err(_) => Err(TunnelError::new(TunnelErrorCode::LinkDown, "the link is gone")),
+            Err(_) => Err(TunnelError::new(
+                TunnelErrorCode::LinkDown,
+                "the link is gone",
+            )),
         }
     }
 
@@ -268,7 +290,9 @@ impl Link {
     pub async fn closed(&self) -> CloseReason {
         let mut phase = self.watch();
         // The sender lives in the hub, which this handle holds.
-        let _ = phase.wait_for(|phase| matches!(phase, LinkPhase::Closed(_))).await;
+        let _ = phase
+            .wait_for(|phase| matches!(phase, LinkPhase::Closed(_)))
+            .await;
         self.hub()
             .closed()
             .cloned()

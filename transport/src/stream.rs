@@ -66,7 +66,7 @@ impl Stream {
 
     /// Ends the stream both ways at once; the peer sees `error`. What is queued is discarded.
     pub fn reset(self, error: TunnelError) {
-        self.shared.reset(error);
+        self.shared.reset(&error);
     }
 
     /// The next bytes as they arrived, without copying; `None` after the peer's end.
@@ -84,14 +84,23 @@ impl Stream {
 
     /// Takes bytes off the front of `data` without copying and returns how many: at least one, unless `data`
     /// is empty.
-    pub fn poll_write_bytes(&mut self, cx: &mut Context<'_>, data: &mut Bytes) -> Poll<io::Result<usize>> {
+    pub fn poll_write_bytes(
+        &mut self,
+        cx: &mut Context<'_>,
+        data: &mut Bytes,
+    ) -> Poll<io::Result<usize>> {
         let length = data.len();
-        self.shared.poll_write(cx, length, |taken| data.split_to(taken))
+        self.shared
+            .poll_write(cx, length, |taken| data.split_to(taken))
     }
 }
 
 impl AsyncRead for Stream {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         if buf.remaining() == 0 {
             return Poll::Ready(Ok(()));
         }
@@ -113,7 +122,11 @@ impl AsyncRead for Stream {
 }
 
 impl AsyncWrite for Stream {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
         self.shared.poll_write(cx, buf.len(), |taken| {
             Bytes::copy_from_slice(buf.get(..taken).unwrap_or_default())
         })

@@ -64,7 +64,11 @@ impl Wire {
             self.inbound.reserve(self.read_bytes);
         }
         let room = self.inbound.capacity();
-        let read = ready!(poll_read_buf(Pin::new(&mut *self.io), cx, &mut self.inbound))?;
+        let read = ready!(poll_read_buf(
+            Pin::new(&mut *self.io),
+            cx,
+            &mut self.inbound
+        ))?;
         if read == 0 {
             return Poll::Ready(Ok(None));
         }
@@ -87,7 +91,6 @@ impl Wire {
             self.small_reads = 0;
         }
     }
-
 
     /// Queues bytes to be written.
     pub(crate) fn queue(&mut self, bytes: impl IntoIterator<Item = Bytes>) {

@@ -20,7 +20,7 @@ use crate::wire::Wire;
 const BACKOFF_FIRST: Duration = Duration::from_millis(200);
 
 /// How long one attempt may take where the connector's own limits do not end it.
-const ATTEMPT_LIMIT: Duration = Duration::from_secs(60);
+const ATTEMPT_LIMIT: Duration = Duration::from_mins(1);
 
 /// Where the next carrier comes from.
 pub(crate) enum Source {
@@ -84,12 +84,19 @@ impl Source {
     }
 
     /// Gets the next carrier after one was lost with `error`, within the grace.
-    pub(super) async fn next(&mut self, hub: &Hub, received: u64, error: String) -> Result<Next, CloseReason> {
+    pub(super) async fn next(
+        &mut self,
+        hub: &Hub,
+        received: u64,
+        error: String,
+    ) -> Result<Next, CloseReason> {
         match self {
             Self::Client(client) => client.next(hub, received, error).await,
             Self::Server(server) => match timeout(server.grace, server.carriers.recv()).await {
                 Ok(Some(resumption)) => Ok(Next::Resumption(resumption)),
-                Ok(None) => Err(CloseReason::Lost("its carrier broke while the server half stops".to_owned())),
+                Ok(None) => Err(CloseReason::Lost(
+                    "its carrier broke while the server half stops".to_owned(),
+                )),
                 Err(_) => Err(CloseReason::Lost(format!(
                     "the other half did not come back within {} s",
                     server.grace.as_secs()
@@ -100,7 +107,12 @@ impl Source {
 }
 
 impl ClientSource {
-    async fn next(&mut self, hub: &Hub, received: u64, mut error: String) -> Result<Next, CloseReason> {
+    async fn next(
+        &mut self,
+        hub: &Hub,
+        received: u64,
+        mut error: String,
+    ) -> Result<Next, CloseReason> {
         let since = Instant::now();
         let deadline = since + self.grace;
         self.hello.received = received;
@@ -112,7 +124,8 @@ impl ClientSource {
                 attempts,
                 error: error.clone(),
             });
-            let Ok(attempt) = timeout_at(deadline, timeout(ATTEMPT_LIMIT, self.attempt())).await else {
+            let Ok(attempt) = timeout_at(deadline, timeout(ATTEMPT_LIMIT, self.attempt())).await
+            else {
                 return Err(self.out_of_time(&error));
             };
             let retry_after = match attempt {
@@ -148,7 +161,10 @@ impl ClientSource {
     }
 
     fn out_of_time(&self, error: &str) -> CloseReason {
-        CloseReason::Lost(format!("no new carrier within {} s: {error}", self.grace.as_secs()))
+        CloseReason::Lost(format!(
+            "no new carrier within {} s: {error}",
+            self.grace.as_secs()
+        ))
     }
 }
 
@@ -177,7 +193,9 @@ impl AttemptError {
 
 fn judge_refusal(refusal: &Refusal) -> Result<Option<Duration>, CloseReason> {
     match refusal.code {
-        RefusalCode::UnknownLink | RefusalCode::Draining => Err(CloseReason::Lost(refusal.text.clone())),
+        RefusalCode::UnknownLink | RefusalCode::Draining => {
+            Err(CloseReason::Lost(refusal.text.clone()))
+        }
         RefusalCode::Overloaded => Ok(None),
         _ => Err(CloseReason::Refused(refusal.text.clone())),
     }

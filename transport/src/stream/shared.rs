@@ -73,7 +73,12 @@ pub(crate) struct Requests {
 impl Shared {
     /// A stream to be opened, whose writer may send `allowance` bytes before the peer says anything. The caller
     /// queues it.
-    pub(crate) fn opening(hub: Arc<Hub>, open: Open, allowance: usize, report_step: usize) -> Arc<Self> {
+    pub(crate) fn opening(
+        hub: Arc<Hub>,
+        open: Open,
+        allowance: usize,
+        report_step: usize,
+    ) -> Arc<Self> {
         let mut state = State {
             allowance,
             report_step,
@@ -84,7 +89,12 @@ impl Shared {
     }
 
     /// A stream that the peer opened.
-    pub(crate) fn incoming(hub: Arc<Hub>, id: StreamId, allowance: usize, report_step: usize) -> Arc<Self> {
+    pub(crate) fn incoming(
+        hub: Arc<Hub>,
+        id: StreamId,
+        allowance: usize,
+        report_step: usize,
+    ) -> Arc<Self> {
         let mut state = State {
             allowance,
             report_step,
@@ -127,24 +137,22 @@ impl Shared {
         if let Some(error) = &state.failure {
             return Poll::Ready(Err(error.clone()));
         }
-        match &state.verdict {
-            Some(text) => Poll::Ready(Ok(text.clone())),
-            None => {
-                register(&mut state.opener, cx);
-                Poll::Pending
-            }
+        if let Some(text) = &state.verdict {
+            Poll::Ready(Ok(text.clone()))
+        } else {
+            register(&mut state.opener, cx);
+            Poll::Pending
         }
     }
 
     /// Shares its waker with [`Self::poll_opened`]: one handle waits for one of them at a time.
     pub(super) fn poll_failed(&self, cx: &mut Context<'_>) -> Poll<TunnelError> {
         let mut state = self.lock();
-        match &state.failure {
-            Some(error) => Poll::Ready(error.clone()),
-            None => {
-                register(&mut state.opener, cx);
-                Poll::Pending
-            }
+        if let Some(error) = &state.failure {
+            Poll::Ready(error.clone())
+        } else {
+            register(&mut state.opener, cx);
+            Poll::Pending
         }
     }
 
@@ -153,18 +161,22 @@ impl Shared {
         self.notify();
     }
 
-    pub(super) fn reset(self: &Arc<Self>, error: TunnelError) {
+    pub(super) fn reset(self: &Arc<Self>, error: &TunnelError) {
         let mut state = self.lock();
         if state.failure.is_none() {
             state.requests.reset = Some(error.clone());
             drop(state);
-            self.fail(&error);
+            self.fail(error);
             self.notify();
         }
     }
 
     /// Counts `held` earlier bytes as consumed and takes the next ones.
-    pub(super) fn poll_read(self: &Arc<Self>, cx: &mut Context<'_>, held: usize) -> Poll<io::Result<Option<Bytes>>> {
+    pub(super) fn poll_read(
+        self: &Arc<Self>,
+        cx: &mut Context<'_>,
+        held: usize,
+    ) -> Poll<io::Result<Option<Bytes>>> {
         self.hub.budget().release(held);
         let mut state = self.lock();
         if let Some(error) = &state.failure {
@@ -179,7 +191,8 @@ impl Shared {
             state.arrived = VecDeque::new();
         }
         let drained = bytes.is_none() && state.peer_ended;
-        let report = state.requests.consumed >= state.report_step || (drained && state.requests.consumed > 0);
+        let report = state.requests.consumed >= state.report_step
+            || (drained && state.requests.consumed > 0);
         if bytes.is_none() && !drained {
             register(&mut state.reader, cx);
         }
@@ -216,7 +229,9 @@ impl Shared {
         } else {
             WRITE_AHEAD_BYTES
         };
-        let taken = length.min(state.allowance).min(ahead.saturating_sub(state.unsent));
+        let taken = length
+            .min(state.allowance)
+            .min(ahead.saturating_sub(state.unsent));
         if taken == 0 {
             register(&mut state.writer, cx);
             return Poll::Pending;
@@ -351,7 +366,11 @@ impl Shared {
         state.arrived_bytes = 0;
         state.arrived = VecDeque::new();
         state.failure = Some(error.clone());
-        let wakers = [state.reader.take(), state.writer.take(), state.opener.take()];
+        let wakers = [
+            state.reader.take(),
+            state.writer.take(),
+            state.opener.take(),
+        ];
         drop(state);
         wakers.into_iter().for_each(wake);
     }

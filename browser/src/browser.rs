@@ -17,7 +17,10 @@ use crate::process::{Ended, Process};
 use crate::profile::Profile;
 use crate::session::{BrowserSession, PageInfo, SessionError, Setting};
 
-/// How long the browser may take to close in order before its processes are killed.
+/// How long the browser may take to answer the command to close.
+const CLOSE_ANSWER_LIMIT: Duration = Duration::from_millis(500);
+
+/// How long it may take to close in order after that, before its processes are killed.
 const CLOSE_LIMIT: Duration = Duration::from_millis(1_500);
 
 /// Why a browser is no longer there.
@@ -67,13 +70,12 @@ impl Sessions {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The session whose pages are in `context`. Contexts that we did not create are the default one.
+    /// The session whose pages are in `context`. Others are nobody's, such as a private window that the
+    /// person at the desk opens: the proxy does not know them and lets them nowhere.
     fn of(&self, context: Option<&str>) -> Option<BrowserSession> {
-        let list = self.list();
-        let own = list
+        self.list()
             .iter()
-            .find(|session| session.context().is_some() && session.context() == context);
-        own.or_else(|| list.iter().find(|session| session.context().is_none()))
+            .find(|session| session.owns(context))
             .cloned()
     }
 
@@ -238,7 +240,7 @@ impl Browser {
     pub async fn close(self) {
         let close = self
             .root
-            .call_within::<Ack>(CLOSE_LIMIT, "Browser.close", NoParams {});
+            .call_within::<Ack>(CLOSE_ANSWER_LIMIT, "Browser.close", NoParams {});
         if let Err(error) = close.await {
             debug!(%error, "the browser did not take the command to close");
         }

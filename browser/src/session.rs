@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -99,6 +99,8 @@ impl fmt::Debug for BrowserSession {
 
 struct Inner {
     setting: Setting,
+    /// The browser's id of its default context, for a session that has no other.
+    default_context: OnceLock<String>,
     tabs: watch::Sender<Vec<Arc<Tab>>>,
     /// What was chosen last; may name a tab that is gone.
     focused: Mutex<Option<TabId>>,
@@ -123,6 +125,7 @@ impl BrowserSession {
     pub(crate) fn new(setting: Setting) -> Self {
         let inner = Inner {
             setting,
+            default_context: OnceLock::new(),
             tabs: watch::Sender::new(Vec::new()),
             focused: Mutex::default(),
             state: watch::Sender::new(State::default()),
@@ -167,6 +170,22 @@ impl BrowserSession {
 
     pub(crate) fn context(&self) -> Option<&str> {
         self.inner.setting.context.as_deref()
+    }
+
+    /// Whether pages of `context` are the session's. The default context's id is learned from the first
+    /// page, which is the session's own.
+    pub(crate) fn owns(&self, context: Option<&str>) -> bool {
+        match (&self.inner.setting.context, context) {
+            (Some(own), context) => Some(&**own) == context,
+            (None, None) => true,
+            (None, Some(context)) => {
+                let own = self
+                    .inner
+                    .default_context
+                    .get_or_init(|| context.to_owned());
+                own == context
+            }
+        }
     }
 
     pub(crate) fn root(&self) -> &Session {

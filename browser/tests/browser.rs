@@ -6,6 +6,8 @@
 
 #[path = "browser/dialogs.rs"]
 mod dialogs;
+#[path = "browser/headed.rs"]
+mod headed;
 #[path = "browser/lifecycle.rs"]
 mod lifecycle;
 #[path = "browser/navigation.rs"]

@@ -43,6 +43,16 @@ fn group(leader: u32) -> Vec<u32> {
     members
 }
 
+/// The processes of the browser whose command line holds `word`.
+fn helpers(browser: &Browser, word: &str) -> Vec<u32> {
+    let mut found = group(browser.pid());
+    found.retain(|pid| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(word)
+    });
+    found
+}
+
 async fn kill(pid: u32) {
     let killed = tokio::process::Command::new("kill")
         .args(["-KILL", &pid.to_string()])
@@ -80,16 +90,25 @@ async fn crashes_are_told_and_survived() {
         .unwrap();
     let other = other["id"].as_str().unwrap();
 
-    // The renderer of the first tab, while an operation waits for it.
-    let renderers = |browser: &Browser| {
-        group(browser.pid())
-            .into_iter()
-            .filter(|pid| {
-                let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-                String::from_utf8_lossy(&line).contains("--type=renderer")
-            })
-            .collect::<Vec<_>>()
-    };
+    // The network process takes the proxy credential along. It is given again.
+    let network = "--utility-sub-type=network.mojom.NetworkService";
+    for process in helpers(&stage.browser, network) {
+        kill(process).await;
+    }
+    site.take_asked();
+    until("requests without a credential", async || {
+        // What the page shows then is the proxy's to decide.
+        let _ = stage.go(other, "http://other.test/").await;
+        site.take_asked().iter().any(|asked| !asked.authorized)
+    })
+    .await;
+    stage.session.prime_again().await;
+    site.take_asked();
+    let page = stage.go(other, "http://other.test/").await.unwrap();
+    assert_eq!(page["title"], "/");
+    assert!(site.take_asked().iter().all(|asked| asked.authorized));
+
+    // The renderers, while an operation waits for one.
     stage.script(first, "globalThis.mine = 1").await;
     let wait = stage.on(
         first,
@@ -98,7 +117,7 @@ async fn crashes_are_told_and_survived() {
     );
     let (waited, ()) = tokio::join!(wait, async {
         tokio::time::sleep(Duration::from_millis(200)).await;
-        for renderer in renderers(&stage.browser) {
+        for renderer in helpers(&stage.browser, "--type=renderer") {
             kill(renderer).await;
         }
     });

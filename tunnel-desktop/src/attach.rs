@@ -29,8 +29,9 @@ const CLOSE_LIMIT: Duration = Duration::from_millis(1_500);
 /// How often the status line on a terminal is brought up to date.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A link that lasted this long was a good one: the next is tried for at once and without an earlier one's waits.
-const SETTLED: Duration = Duration::from_secs(30);
+/// A link that lasted this long was a good one: the next is tried for at once. After shorter ones the waits go on
+/// growing, so that a server half which drops every link is not run over.
+const SETTLED: Duration = Duration::from_secs(2);
 
 /// What this half calls itself in the server half's status.
 const AGENT: &str = concat!("tunnel-desktop/", env!("CARGO_PKG_VERSION"));
@@ -175,10 +176,11 @@ impl Attach {
             }
             self.console
                 .line(&format!("{reason}; open connections were lost"));
-            if since.elapsed() >= SETTLED {
+            let settled = since.elapsed() >= SETTLED;
+            if settled {
                 backoff = Backoff::new();
             }
-            connected = self.again(&reason.to_string(), &mut backoff).await?;
+            connected = self.again(settled, &mut backoff).await?;
         }
     }
 
@@ -223,21 +225,25 @@ impl Attach {
         }
     }
 
-    /// Gets a new link after one was lost because of `reason`, for as long as it takes.
-    async fn again(&self, reason: &str, backoff: &mut Backoff) -> Result<Connected, Failure> {
-        let mut reason = reason.to_owned();
+    /// Gets a new link after one was lost, for as long as it takes; the first attempt is made `at_once` or after a wait.
+    async fn again(&self, at_once: bool, backoff: &mut Backoff) -> Result<Connected, Failure> {
+        let mut headline = format!("connecting to {} again", self.server);
+        let mut wait = if at_once {
+            Duration::ZERO
+        } else {
+            backoff.wait(None)
+        };
         let mut attempt = 1_u32;
-        let mut asked = None;
         loop {
-            self.pause(&reason, attempt, backoff.wait(asked)).await;
+            self.pause(&headline, attempt, wait).await;
             match self.connect().await {
                 Ok(connected) => return Ok(connected),
                 Err(error) if error.is_refused() || error.is_configuration() => {
                     return Err(failure(error));
                 }
                 Err(error) => {
-                    asked = error.retry_after();
-                    reason = error.to_string();
+                    headline = format!("reconnecting to {}: {error}", self.server);
+                    wait = backoff.wait(error.retry_after());
                     attempt = attempt.saturating_add(1);
                 }
             }
@@ -245,13 +251,16 @@ impl Attach {
     }
 
     /// Waits, counting down on a terminal.
-    async fn pause(&self, reason: &str, attempt: u32, wait: Duration) {
-        let headline = format!("reconnecting to {}: {reason}", self.server);
+    async fn pause(&self, headline: &str, attempt: u32, wait: Duration) {
         let until = Instant::now() + wait;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            let detail = format!("attempt {attempt}, next in {} s", left.as_secs_f64().ceil());
-            self.console.status(&headline, &detail);
+            let detail = if left.is_zero() {
+                format!("attempt {attempt}")
+            } else {
+                format!("attempt {attempt} in {} s", left.as_secs_f64().ceil())
+            };
+            self.console.status(headline, &detail);
             if left.is_zero() {
                 return;
             }

@@ -7,7 +7,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use yonder_browser::{Browser, BrowserConfig, BrowserSession, Profile, ProxyCredential};
+use tokio::time::timeout;
+use yonder_browser::{
+    Browser, BrowserConfig, BrowserSession, LaunchError, Profile, ProxyCredential,
+};
 use yonder_protocol::link::{Role, SessionName};
 use yonder_protocol::operation::Operation;
 use yonder_protocol::{ErrorCode, OperationError};
@@ -28,6 +31,9 @@ const WINDOW: (u32, u32) = (1280, 800);
 
 /// How long after the credential was given again further refusals count as the same loss.
 const PRIME_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long a start that nobody waits for any more may go on before it is cut off.
+const ABANDON_LIMIT: Duration = Duration::from_secs(2);
 
 /// What `open` is asked to do, everything checked that can be checked without doing it.
 struct Plan {
@@ -51,10 +57,8 @@ pub(crate) async fn run(
 ) -> Result<(), Failure> {
     let plan = plan(args, settings)?;
     let stop = StopSignal::new().context("could not watch for signals")?;
-    let mut desk = tokio::select! {
-        desk = Box::pin(Desk::set_up(plan, console)) => desk?,
-        // What was set up so far is dropped, and closes with that.
-        () = stop.asked() => return Ok(()),
+    let Some(mut desk) = Box::pin(Desk::set_up(plan, console, &stop)).await? else {
+        return Ok(());
     };
     let end = tokio::select! {
         end = desk.ended() => end,
@@ -88,6 +92,52 @@ fn plan(args: OpenArgs, settings: &Settings) -> Result<Plan, Failure> {
     })
 }
 
+impl Plan {
+    fn browser_config(&self, proxy: &Proxy) -> BrowserConfig {
+        BrowserConfig {
+            executable: self.executable.clone(),
+            headless: self.headless,
+            sandbox: self.sandbox,
+            proxy: proxy.local_addr(),
+            profile: self
+                .profile
+                .as_ref()
+                .map_or(Profile::Temporary, |kept| Profile::Kept(kept.path.clone())),
+            window: WINDOW,
+        }
+    }
+}
+
+/// A Chromium that is starting, in a task of its own so that it can be ended in order at any moment: one that is
+/// cut off while it starts leaves files behind.
+struct Launch(JoinSet<Result<Browser, LaunchError>>);
+
+impl Launch {
+    fn begin(config: BrowserConfig) -> Self {
+        let mut launch = JoinSet::new();
+        launch.spawn(Browser::launch(config));
+        Self(launch)
+    }
+
+    /// The browser, once it has started. Cancel safe; asked for once.
+    async fn browser(&mut self) -> Result<Browser, Failure> {
+        match self.0.join_next().await {
+            Some(Ok(launched)) => launched.map_err(|error| anyhow::Error::new(error).into()),
+            Some(Err(error)) => Err(Failure::failed(format!(
+                "starting Chromium failed: {error}"
+            ))),
+            None => Err(Failure::failed("Chromium was started before")),
+        }
+    }
+
+    /// Lets the start end, and closes what it started.
+    async fn abandon(mut self) {
+        if let Ok(Ok(browser)) = timeout(ABANDON_LIMIT, self.browser()).await {
+            browser.close().await;
+        }
+    }
+}
+
 /// Everything that runs while the browser session is served.
 struct Desk {
     attachment: Attachment,
@@ -104,39 +154,44 @@ struct Desk {
 
 impl Desk {
     /// Starts proxy and Chromium, then attaches. In this order, so that a Chromium that does not start cannot push
-    /// out a desktop that works.
-    async fn set_up(plan: Plan, console: &Console) -> Result<Self, Failure> {
+    /// out a desktop that works. Answers `None` when stopped meanwhile; nothing is left then.
+    async fn set_up(
+        plan: Plan,
+        console: &Console,
+        stop: &StopSignal,
+    ) -> Result<Option<Self>, Failure> {
         let (links, tunnels) = attach::links();
         let proxy = Proxy::start(ProxyConfig::new(Challenge::PrimingHostOnly), tunnels)
             .await
             .context("could not open a local port for Chromium's proxy")?;
-        let config = BrowserConfig {
-            executable: plan.executable.clone(),
-            headless: plan.headless,
-            sandbox: plan.sandbox,
-            proxy: proxy.local_addr(),
-            profile: plan
-                .profile
-                .as_ref()
-                .map_or(Profile::Temporary, |kept| Profile::Kept(kept.path.clone())),
-            window: WINDOW,
-        };
         console.status(&format!("connecting to {}", plan.connector.address()), "");
-        // Side by side, since each takes a while. A server half that cannot be reached is told first: it is the more
-        // frequent trouble, and has exit codes of its own.
-        let (reachable, launched) =
-            tokio::join!(attach::probe(&plan.connector), Browser::launch(config));
-        let browser = match (reachable, launched) {
-            (Ok(()), Ok(browser)) => browser,
-            (Err(failure), Ok(browser)) => {
-                browser.close().await;
-                return Err(failure);
+        // Chromium starts while the server half is asked, since each takes a while. A server half that cannot be reached
+        // is told first: it is the more frequent trouble, and has exit codes of its own.
+        let mut launch = Launch::begin(plan.browser_config(&proxy));
+        let reachable = tokio::select! {
+            reachable = attach::probe(&plan.connector) => reachable,
+            () = stop.asked() => {
+                launch.abandon().await;
+                return Ok(None);
             }
-            (Err(failure), Err(_)) => return Err(failure),
-            (Ok(()), Err(error)) => return Err(anyhow::Error::new(error).into()),
         };
-        match Self::attach(&plan, console, links, &proxy, &browser).await {
-            Ok((attachment, page, tasks)) => Ok(Self {
+        if let Err(failure) = reachable {
+            launch.abandon().await;
+            return Err(failure);
+        }
+        let browser = tokio::select! {
+            browser = launch.browser() => browser?,
+            () = stop.asked() => {
+                launch.abandon().await;
+                return Ok(None);
+            }
+        };
+        let attached = tokio::select! {
+            attached = Self::attach(&plan, console, links, &proxy, &browser) => attached.map(Some),
+            () = stop.asked() => Ok(None),
+        };
+        match attached {
+            Ok(Some((attachment, page, tasks))) => Ok(Some(Self {
                 attachment,
                 browser,
                 proxy,
@@ -144,7 +199,11 @@ impl Desk {
                 page,
                 _tasks: tasks,
                 _profile: plan.profile,
-            }),
+            })),
+            Ok(None) => {
+                browser.close().await;
+                Ok(None)
+            }
             Err(failure) => {
                 browser.close().await;
                 Err(failure)

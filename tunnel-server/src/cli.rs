@@ -79,7 +79,7 @@ pub struct ServeOptions {
     /// Path below which a reverse proxy shows this server, for the printed URL
     #[arg(long, value_name = "/PATH")]
     pub(crate) path_prefix: Option<String>,
-    /// Web origin, such as https://inspector.example, whose pages may send requests; may be given again
+    /// Web origin, such as `https://inspector.example`, whose pages may send requests; may be given again
     #[arg(long, value_name = "ORIGIN", action = ArgAction::Append)]
     pub(crate) allow_origin: Vec<String>,
     /// Seconds that running work gets when the server is stopped [default: 10]

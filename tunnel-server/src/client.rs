@@ -1,7 +1,7 @@
 //! Talks to a running server half over its HTTP API, for `status`, `call`, `mcp` and `doctor`.
 //!
 //! Connections, TLS and the mark by which a server half is known are the transport's
-//! [`Connector`](yonder_transport::connect::Connector); this adds how the server is found and which exit code a failure has.
+//! [`Connector`]; this adds how the server is found and which exit code a failure has.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Joins command line, environment and configuration file into what the commands run on.
 //!
-//! Keys of the file and variables of the environment are the long names of the flags; [`KEYS`] lists them all, and a
+//! Keys of the file and variables of the environment are the long names of the flags; `KEYS` lists them all, and a
 //! test holds it against the command line. Nothing behind this module looks at a flag, a variable or the file again.
 
 use std::collections::BTreeSet;

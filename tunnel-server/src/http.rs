@@ -1,7 +1,7 @@
 //! The HTTP surface of the server half: admits requests, finds their route and answers them.
 //!
 //! Connections, TLS and time limits of whole connections are [`crate::server`]'s; what requests do is the
-//! [`Hub`](crate::hub::Hub)'s. Every answer carries the version header by which clients know us, and nobody in between
+//! [`Hub`]'s. Every answer carries the version header by which clients know us, and nobody in between
 //! may store it.
 
 pub mod answer;

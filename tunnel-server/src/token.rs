@@ -230,7 +230,7 @@ fn read_file(path: &Path) -> Result<(SecretToken, Stamp), TokenError> {
 
 /// Judges callers' tokens.
 ///
-/// A token that comes from a file follows the file: a change is noticed within [`RECHECK`], and at once when a
+/// A token that comes from a file follows the file: a change is noticed within a second, and at once when a
 /// caller's token does not match. Until the file is usable again the last usable token stays valid.
 pub struct TokenGate {
     file: Option<PathBuf>,

@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_used_names_its_variable() {
-        for value in ["socks5://a:1", "https://a:1", "http://", "http://a:99999"] {
+        for value in ["socks5://a:1", "https://a:1", "http://:1", "http://a:99999"] {
             let value = value.to_owned();
             let error =
                 Upstream::from_variables(|name| (name == "https_proxy").then(|| value.clone()))

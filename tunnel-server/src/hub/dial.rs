@@ -111,7 +111,7 @@ impl Dialer {
             let addresses = self.lookup(proxy.host(), proxy.port()).await?;
             let mut stream = race(&addresses, ATTEMPT_DELAY, deadline)
                 .await
-                .map_err(|failures| failures.io())?;
+                .map_err(Failures::io)?;
             tune(&stream);
             proxy.connect(&mut stream, host, target.port()).await?;
             Ok::<_, io::Error>(stream)
@@ -524,13 +524,14 @@ mod tests {
 
     #[test]
     fn the_surest_cause_is_told() {
+        use io::ErrorKind as K;
+
         let failures = |kinds: &[io::ErrorKind]| Failures {
             seen: kinds
                 .iter()
                 .map(|kind| ("10.0.0.1:9".parse().unwrap(), io::Error::from(*kind)))
                 .collect(),
         };
-        use io::ErrorKind as K;
         for (kinds, tried, code) in [
             (
                 &[K::NetworkUnreachable, K::ConnectionRefused][..],

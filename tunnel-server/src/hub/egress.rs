@@ -117,8 +117,11 @@ impl Range {
     }
 
     const fn v6(segments: [u16; 8], prefix: u32) -> Self {
-        let [a, b, c, d, e, f, g, h] = segments;
-        Self::new(IpAddr::V6(Ipv6Addr::new(a, b, c, d, e, f, g, h)), prefix)
+        let [s0, s1, s2, s3, s4, s5, s6, s7] = segments;
+        Self::new(
+            IpAddr::V6(Ipv6Addr::new(s0, s1, s2, s3, s4, s5, s6, s7)),
+            prefix,
+        )
     }
 
     fn holds(&self, address: IpAddr) -> bool {

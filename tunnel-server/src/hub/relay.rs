@@ -212,7 +212,7 @@ impl Relay<'_> {
             }
             let ready = ready!(self.socket.stream.poll_read_ready(cx));
             if let Err(error) = ready.and_then(|()| self.read()) {
-                return Poll::Ready(Err(self.reset_by_target(&error)));
+                return Poll::Ready(Err(Self::reset_by_target(&error)));
             }
         }
     }
@@ -263,7 +263,7 @@ impl Relay<'_> {
         let cut = match &self.upload.state {
             UploadState::Broken(error) => {
                 let error = io::Error::from(error.kind());
-                self.reset_by_target(&error)
+                Self::reset_by_target(&error)
             }
             _ => Cut::Socket(TunnelError::new(
                 TunnelErrorCode::TimedOut,
@@ -276,7 +276,7 @@ impl Relay<'_> {
         Poll::Ready(Err(cut))
     }
 
-    fn reset_by_target(&self, error: &io::Error) -> Cut {
+    fn reset_by_target(error: &io::Error) -> Cut {
         let code = match code_of(error) {
             code @ (TunnelErrorCode::TimedOut | TunnelErrorCode::Unreachable) => code,
             _ => TunnelErrorCode::Reset,

@@ -147,7 +147,7 @@ impl Hub {
             }
             "command" => Ok(Answer::Json(rpc.command(call.request_id()?)?)),
             "result" => {
-                rpc.complete(call.request_id()?, call.outcome()?)?;
+                rpc.complete(call.request_id()?, call.outcome()?);
                 Ok(Answer::Json(json!({})))
             }
             "tunnel.open" => self.rpc_open(&rpc, &call).await,

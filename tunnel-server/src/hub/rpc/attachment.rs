@@ -116,12 +116,11 @@ impl RpcAttachment {
     }
 
     /// Ends a command; one that nobody waits for is ignored.
-    pub(super) fn complete(&self, request: &str, completed: Completed) -> Result<(), RpcError> {
+    pub(super) fn complete(&self, request: &str, completed: Completed) {
         if let Some(pending) = self.lock().pending.remove(request) {
             // The caller may have left in this very moment.
             let _ = pending.answer.send(completed);
         }
-        Ok(())
     }
 
     /// Room for one more tunnel.

@@ -89,7 +89,10 @@ impl BrowserSession {
         let name = request.name();
         // Boxed: the sum of all operations is large, and most calls are small.
         let work = Box::pin(self.dispatch(request, generation));
-        tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
+        let result = tokio::time::timeout(limit, work).await;
+        // What the operation changed is in the published state before its result is known.
+        self.publish();
+        result.unwrap_or_else(|_| {
             Err(OperationError::new(
                 ErrorCode::Timeout,
                 format!(

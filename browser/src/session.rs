@@ -305,8 +305,17 @@ impl BrowserSession {
         self.publish();
         let session = self.clone();
         self.inner.tasks.spawn(async move {
-            let follow = session.inner.tasks.clone();
-            track(Arc::clone(&tab), events, follow, || session.publish()).await;
+            let mut view = tab.view();
+            let publish = async {
+                while view.changed().await.is_ok() {
+                    session.publish();
+                }
+            };
+            tokio::select! {
+                () = track(Arc::clone(&tab), events, session.inner.tasks.clone()) => {}
+                // The tab holds the sender: this branch never ends first.
+                () = publish => {}
+            }
             session.remove(&tab);
         });
     }
@@ -358,11 +367,7 @@ impl BrowserSession {
     pub(crate) fn ask_again(&self, target: &str) {
         let tab = self.tabs().into_iter().find(|tab| tab.target() == target);
         if let Some(tab) = tab {
-            let session = self.clone();
-            self.inner.tasks.spawn(async move {
-                tab.refresh().await;
-                session.publish();
-            });
+            tab.refresh_soon();
         }
     }
 

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use tokio::sync::{Mutex, MutexGuard, Semaphore, SemaphorePermit, watch};
+use tokio::sync::{Mutex, MutexGuard, Notify, Semaphore, SemaphorePermit, watch};
 use yonder_protocol::limits;
 use yonder_protocol::operation::error::{ErrorCode, OperationError};
 use yonder_protocol::operation::scalar::TabId;
@@ -74,6 +74,8 @@ pub(crate) struct Tab {
     refs: RefTable,
     turn: Mutex<()>,
     waiting: Semaphore,
+    /// Wakes the task that asks for title and history.
+    stale: Notify,
     /// Events that arrived for the tab, once somebody applies them, and those that were applied.
     arrived: OnceLock<Arc<AtomicU64>>,
     applied: watch::Sender<u64>,
@@ -125,6 +127,7 @@ impl Tab {
             refs: RefTable::default(),
             turn: Mutex::new(()),
             waiting: Semaphore::new(QUEUE_OPERATIONS),
+            stale: Notify::new(),
             arrived: OnceLock::new(),
             applied: watch::Sender::new(0),
         })

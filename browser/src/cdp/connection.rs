@@ -276,7 +276,8 @@ impl Shared {
     fn report(&self, session: &str, method: String, params: Option<&RawValue>) {
         let notice = |params: Option<&RawValue>| {
             let notice: SessionNotice<'_> = serde_json::from_str(params?.get()).ok()?;
-            Some(Arc::<str>::from(&*notice.session_id))
+            // The root session is nobody's child.
+            (*notice.session_id != *ROOT).then(|| Arc::<str>::from(&*notice.session_id))
         };
         let mut routes = self.routes();
         let Some((session, _)) = routes.sessions.get_key_value(session) else {
@@ -367,5 +368,40 @@ pub(super) struct Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         self.shared.routes().waiters.remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn no_message_of_the_browser_upsets_the_table(
+            messages in prop::collection::vec(
+                prop_oneof![
+                    any::<Vec<u8>>(),
+                    "\\{\"(id|method|params|sessionId|result|error)\":[0-9\"{}a-z:,]{0,20}\\}".prop_map(String::into_bytes),
+                    ("(Target\\.(attached|detached)(To|From)Target|Inspector\\.targetCrashed)", "[ab]?", "[abc]?").prop_map(
+                        |(method, session, child)| format!(
+                            r#"{{"method":"{method}","sessionId":"{session}","params":{{"sessionId":"{child}"}}}}"#
+                        ).into_bytes()
+                    ),
+                ],
+                0..30,
+            ),
+        ) {
+            let (commands, _queue) = mpsc::channel(1);
+            let shared = Arc::new(Shared::new(commands));
+            for message in messages {
+                shared.dispatch(&message);
+            }
+            let root: Arc<str> = Arc::from(ROOT);
+            prop_assert!(shared.expect(&root, "A.b").is_ok());
+            shared.close();
+            prop_assert!(shared.expect(&root, "A.b").is_err());
+        }
     }
 }

@@ -14,15 +14,9 @@ use yonder_protocol::operation::types;
 use super::{Tab, View};
 use crate::cdp::{Ack, CdpError, Event, EventStream, NoParams, Session};
 
-/// Follows `tab` until its page is closed, calling `changed` after every event. `events` are those of
-/// the tab's session from before its first command on; `follow` owns the tasks that ask back, which end
-/// by themselves soon after the page.
-pub(crate) async fn track(
-    tab: Arc<Tab>,
-    mut events: EventStream,
-    follow: TaskTracker,
-    changed: impl Fn(),
-) {
+/// Follows `tab` until its page is closed. `events` are those of the tab's session from before its first
+/// command on; `follow` owns the tasks that ask back, which end by themselves soon after the page.
+pub(crate) async fn track(tab: Arc<Tab>, mut events: EventStream, follow: TaskTracker) {
     tab.arrived.get_or_init(|| events.offered());
     let start = Arc::clone(&tab);
     follow.spawn(async move {
@@ -30,13 +24,11 @@ pub(crate) async fn track(
             debug!(%error, tab = %start.id, "the tab ended while it was set up");
         }
     });
+    follow.spawn(refresh_on_demand(Arc::clone(&tab)));
     while let Some(event) = events.next().await {
         match tab.apply(&event) {
             Ok(Follow::Nothing) => {}
-            Ok(Follow::Refresh) => {
-                let tab = Arc::clone(&tab);
-                follow.spawn(async move { tab.refresh().await });
-            }
+            Ok(Follow::Refresh) => tab.refresh_soon(),
             Ok(Follow::Resync) => {
                 let tab = Arc::clone(&tab);
                 follow.spawn(async move { tab.resync_logged().await });
@@ -54,7 +46,17 @@ pub(crate) async fn track(
             let tab = Arc::clone(&tab);
             follow.spawn(async move { tab.resync_logged().await });
         }
-        changed();
+    }
+}
+
+/// Asks for title and history whenever [`Tab::refresh_soon`] wants it: once for all that came meanwhile,
+/// since a page can change its address a thousand times a second.
+async fn refresh_on_demand(tab: Arc<Tab>) {
+    loop {
+        tokio::select! {
+            () = tab.stale.notified() => tab.refresh().await,
+            () = tab.page.ended() => return,
+        }
     }
 }
 
@@ -383,6 +385,11 @@ impl Tab {
         if let Err(error) = joined.await {
             debug!(%error, tab = %self.id, "a frame ended while it was set up");
         }
+    }
+
+    /// Lets title and history be asked for, without waiting.
+    pub(crate) fn refresh_soon(&self) {
+        self.stale.notify_one();
     }
 
     /// Asks for title and history.

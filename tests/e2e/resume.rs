@@ -8,14 +8,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use futures_util::{SinkExt as _, StreamExt as _};
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_websockets::{ClientBuilder, Message};
 use yonder_tests::cut::CuttingRelay;
-use yonder_tests::eventually;
 use yonder_tests::halves::{Desktop, Server};
-use yonder_tests::site::{Echo, Site, download_hash, hex};
+use yonder_tests::site::{Site, download_hash, hex};
+use yonder_tests::{PATIENCE, eventually};
 
 struct Rig {
     server: Server,
@@ -130,19 +131,22 @@ async fn twenty_cuts_lose_and_repeat_nothing() {
 #[tokio::test]
 async fn past_the_grace_both_ends_see_a_reset() {
     let rig = Rig::start(&["--resume-grace", "2"]).await;
-    let echo = Echo::start().await;
-    let (mut desktop, port) =
-        Desktop::forward(&rig.server, &rig.url(), &echo.address.to_string()).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let target = listener.local_addr().unwrap().to_string();
+    let (mut desktop, port) = Desktop::forward(&rig.server, &rig.url(), &target).await;
     let mut client = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     client.write_all(b"ping").await.unwrap();
-    let mut answer = [0; 4];
-    client.read_exact(&mut answer).await.unwrap();
+    let (mut served, _) = listener.accept().await.unwrap();
+    let mut bytes = [0; 4];
+    served.read_exact(&mut bytes).await.unwrap();
     rig.relay.block();
-    let error = tokio::time::timeout(yonder_tests::PATIENCE, client.read(&mut answer))
-        .await
-        .expect("no hang")
-        .unwrap_err();
-    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    for (end, stream) in [("client", &mut client), ("target", &mut served)] {
+        let read = timeout(PATIENCE, stream.read(&mut bytes))
+            .await
+            .expect("no hang");
+        let error = read.expect_err(end);
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{end}");
+    }
     eventually("the server half has released the tunnel", async || {
         let status = rig.server.status().await;
         (status["totals"]["tunnelsOpen"] == 0)
@@ -155,9 +159,16 @@ async fn past_the_grace_both_ends_see_a_reset() {
     eventually("a new connection works", async || {
         let mut client = TcpStream::connect(("127.0.0.1", port)).await?;
         client.write_all(b"pong").await?;
-        client.read_exact(&mut answer).await
+        // A tunnel that could not be opened yet is reset; one that could reaches the target.
+        let mut nothing = [0; 1];
+        tokio::select! {
+            accepted = listener.accept() => {
+                accepted?.0.read_exact(&mut bytes).await
+            }
+            read = client.read(&mut nothing) => Err(read.err().unwrap_or_else(|| std::io::ErrorKind::UnexpectedEof.into())),
+        }
     })
     .await;
-    assert_eq!(&answer, b"pong");
+    assert_eq!(&bytes, b"pong");
     assert!(desktop.process.ended().is_none());
 }

@@ -1,4 +1,4 @@
-//! Targets for tunnels: a web server with endpoints that misbehave or move much, and a raw echo.
+//! A target for tunnels: a web server with endpoints that move much, stream, or stay open.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -18,7 +18,6 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use sha2::{Digest as _, Sha256};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
@@ -249,43 +248,4 @@ fn events() -> Response<Body> {
         .headers_mut()
         .insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     response
-}
-
-/// A TCP server that echoes, and half-closes when its client does.
-#[derive(Debug)]
-pub struct Echo {
-    /// Where it listens.
-    pub address: SocketAddr,
-    _tasks: JoinSet<()>,
-}
-
-impl Echo {
-    /// Starts on `127.0.0.1`.
-    pub async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let mut tasks = JoinSet::new();
-        tasks.spawn(async move {
-            let mut connections = JoinSet::new();
-            loop {
-                while connections.try_join_next().is_some() {}
-                let Ok((mut stream, _)) = listener.accept().await else {
-                    continue;
-                };
-                connections.spawn(async move {
-                    let mut buffer = vec![0; PIECE];
-                    while let Ok(count @ 1..) = stream.read(&mut buffer).await {
-                        if stream.write_all(&buffer[..count]).await.is_err() {
-                            return;
-                        }
-                    }
-                    let _ = stream.shutdown().await;
-                });
-            }
-        });
-        Self {
-            address,
-            _tasks: tasks,
-        }
-    }
 }

@@ -46,11 +46,6 @@ const NEEDS: &[Need] = &[
         tests_only: true,
     },
     Need {
-        program: "openssl",
-        package: "openssl",
-        tests_only: true,
-    },
-    Need {
         program: "redis-server",
         package: "redis-server",
         tests_only: true,
@@ -68,6 +63,11 @@ const NEEDS: &[Need] = &[
     Need {
         program: "npm",
         package: "npm",
+        tests_only: true,
+    },
+    Need {
+        program: "Xvfb",
+        package: "xvfb",
         tests_only: true,
     },
     Need {

@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
-use yonder_protocol::link::{CloseCode, Event, Lane, OpenError, StreamId};
+use yonder_protocol::link::{CloseCode, Event, Lane, Open, OpenError, SendError, StreamId};
 use yonder_protocol::{TunnelError, TunnelErrorCode};
 
 pub(crate) use self::source::{ClientSource, Resumption, ServerSource, Source};
@@ -148,7 +148,12 @@ impl Driver {
         self.hub.register(cx.waker());
         for _ in 0..ROUNDS_PER_POLL {
             if let Poll::Ready(resumption) = source.poll_replacement(cx) {
-                return Poll::Ready(Outcome::Replaced(resumption));
+                if self.lane.resumable().contains(&resumption.peer_received) {
+                    return Poll::Ready(Outcome::Replaced(resumption));
+                }
+                // An earlier attempt that came late, after a newer one went on: nobody waits for it.
+                tracing::debug!(link = %self.hub.id, "dropped a stale carrier");
+                continue;
             }
             if let Some((code, text)) = self.hub.close_request() {
                 self.lane.go_away(code, text.clone());
@@ -264,8 +269,9 @@ impl Driver {
         let requests = shared.take_requests();
         let mut id = requests.id;
         if let Some(open) = requests.open {
-            if requests.reset.is_some() {
-                // Dropped before it was ever opened.
+            if let Some(error) = requests.reset {
+                // Dropped before it was ever opened; what was written to it is released.
+                shared.fail(&error);
                 return;
             }
             match self.lane.open(open, now) {
@@ -289,10 +295,7 @@ impl Driver {
             return;
         };
         if let Some(error) = requests.reset {
-            self.lane.reset(id, error.clone());
-            if self.streams.remove(&id).is_some() {
-                shared.fail(&error);
-            }
+            self.reset(id, error);
             return;
         }
         if let Some(text) = requests.accept {
@@ -301,10 +304,19 @@ impl Driver {
             self.lane.accept(id, String::new());
         }
         for bytes in requests.data {
-            if let Err(error) = self.lane.send(id, bytes) {
-                // A stream that the peer reset a moment ago; its handle learns of that.
-                tracing::trace!(link = %self.hub.id, stream = id, %error, "bytes not taken");
-                break;
+            match self.lane.send(id, bytes) {
+                Ok(()) => {}
+                // Over already; its handle knows or is about to.
+                Err(SendError::Gone) => return,
+                Err(error) => {
+                    // The handle's account differs from the lane's: better no stream than one with a hole.
+                    tracing::error!(link = %self.hub.id, stream = id, %error, "bytes not taken");
+                    self.reset(
+                        id,
+                        TunnelError::new(TunnelErrorCode::Internal, error.to_string()),
+                    );
+                    return;
+                }
             }
         }
         if requests.end {
@@ -315,11 +327,23 @@ impl Driver {
         }
     }
 
+    /// Resets a stream for a reason of this half.
+    fn reset(&mut self, id: StreamId, error: TunnelError) {
+        if let Some(shared) = self.forget(id) {
+            shared.fail(&error);
+        }
+        self.lane.reset(id, error);
+    }
+
     /// Hands the lane's news to the streams.
     fn dispatch(&mut self) {
         while let Some(event) = self.lane.poll_event() {
             match event {
-                Event::Incoming { stream, open } => self.on_incoming(stream, open),
+                Event::Incoming {
+                    stream,
+                    credit,
+                    open,
+                } => self.on_incoming(stream, credit, open),
                 Event::Opened { stream, text } => {
                     self.with(stream, |shared| shared.on_opened(text))
                 }
@@ -359,7 +383,7 @@ impl Driver {
         shared
     }
 
-    fn on_incoming(&mut self, id: StreamId, open: yonder_protocol::link::Open) {
+    fn on_incoming(&mut self, id: StreamId, credit: u32, open: Open) {
         self.hub.figures.opened.fetch_add(1, Ordering::Relaxed);
         let permit = match self.incoming.try_reserve() {
             Ok(permit) => permit,
@@ -377,8 +401,12 @@ impl Driver {
                 return;
             }
         };
-        let allowance = self.lane.send_capacity(id);
-        let shared = Shared::incoming(Arc::clone(&self.hub), id, allowance, self.hub.report_step());
+        let shared = Shared::incoming(
+            Arc::clone(&self.hub),
+            id,
+            credit as usize,
+            self.hub.report_step(),
+        );
         self.streams.insert(id, Arc::clone(&shared));
         permit.send(IncomingStream {
             open,
@@ -400,7 +428,7 @@ impl Driver {
         let hub = Arc::clone(&self.hub);
         let received = self.lane.received();
         let next = {
-            let next = source.next(&hub, received, error);
+            let next = source.next(&hub, received, self.lane.resumable(), error);
             tokio::pin!(next);
             poll_fn(|cx| {
                 self.hub.register(cx.waker());

@@ -15,6 +15,7 @@ mod outbound;
 mod pulse;
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,10 +84,12 @@ pub struct LaneConfig {
 /// [`Event::Reset`] or [`Event::Over`] nothing more comes for it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Event {
-    /// The peer opened a stream; this half may send what [`Lane::send_capacity`] says.
+    /// The peer opened a stream.
     Incoming {
         /// The new stream.
         stream: StreamId,
+        /// Bytes that this half may send at once; [`Event::Writable`] adds to them.
+        credit: u32,
         /// What it is for.
         open: Open,
     },
@@ -319,6 +322,11 @@ impl Lane {
         self.up = true;
         self.pulse.carrier_up(now);
         Ok(())
+    }
+
+    /// The bytes from which a peer can go on: a greeting that names another is stale or a stranger's.
+    pub fn resumable(&self) -> RangeInclusive<u64> {
+        self.replay.base()..=self.replay.end()
     }
 
     /// The carrier is gone. What it was given and the peer did not acknowledge is sent again on the next.

@@ -1,5 +1,6 @@
 //! Where a link's next carrier comes from: the client dials, the server waits to be dialled.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use yonder_protocol::link::hello::{Answer, Hello, Refusal, Welcome};
 use yonder_protocol::link::{Lane, RefusalCode};
 
 use crate::carrier::{Connect, ConnectError};
-use crate::handshake::{HandshakeError, greet};
+use crate::handshake::{HandshakeError, greet, refuse};
 use crate::hub::Hub;
 use crate::link::{CloseReason, LinkPhase};
 use crate::wire::Wire;
@@ -83,26 +84,47 @@ impl Source {
         }
     }
 
-    /// Gets the next carrier after one was lost with `error`, within the grace.
+    /// Gets the next carrier after one was lost with `error`, within the grace. `received` bytes of the peer's stream
+    /// arrived; it may go on from `resumable` ones of this half's.
     pub(super) async fn next(
         &mut self,
         hub: &Hub,
         received: u64,
+        resumable: RangeInclusive<u64>,
         error: String,
     ) -> Result<Next, CloseReason> {
         match self {
             Self::Client(client) => client.next(hub, received, error).await,
-            Self::Server(server) => match timeout(server.grace, server.carriers.recv()).await {
-                Ok(Some(resumption)) => Ok(Next::Resumption(resumption)),
-                Ok(None) => Err(CloseReason::Lost(
-                    "its carrier broke while the server half stops".to_owned(),
-                )),
-                Err(_) => Err(CloseReason::Lost(format!(
-                    "the other half did not come back within {} s",
-                    server.grace.as_secs()
-                ))),
-            },
+            Self::Server(server) => {
+                let next = timeout(server.grace, server.next(&resumable)).await;
+                next.unwrap_or_else(|_| {
+                    Err(CloseReason::Lost(format!(
+                        "the other half did not come back within {} s",
+                        server.grace.as_secs()
+                    )))
+                })
+            }
         }
+    }
+}
+
+impl ServerSource {
+    async fn next(&mut self, resumable: &RangeInclusive<u64>) -> Result<Next, CloseReason> {
+        while let Some(mut resumption) = self.carriers.recv().await {
+            if resumable.contains(&resumption.peer_received) {
+                return Ok(Next::Resumption(resumption));
+            }
+            // An earlier attempt that came late, or a client that mixed up its links: the link cannot go on from there.
+            let text = "the link cannot go on from the byte that the greeting names";
+            refuse(
+                &mut resumption.wire,
+                Refusal::new(RefusalCode::UnknownLink, text),
+            )
+            .await;
+        }
+        Err(CloseReason::Lost(
+            "its carrier broke while the server half stops".to_owned(),
+        ))
     }
 }
 

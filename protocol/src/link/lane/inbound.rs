@@ -173,7 +173,11 @@ impl Lane {
                 accepted: false,
             },
         );
-        self.events.push_back(Event::Incoming { stream: id, open });
+        self.events.push_back(Event::Incoming {
+            stream: id,
+            credit,
+            open,
+        });
         Ok(())
     }
 

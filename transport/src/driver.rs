@@ -345,12 +345,12 @@ impl Driver {
                     open,
                 } => self.on_incoming(stream, credit, open),
                 Event::Opened { stream, text } => {
-                    self.with(stream, |shared| shared.on_opened(text))
+                    self.with(stream, |shared| shared.on_opened(text));
                 }
                 Event::Data { stream, bytes } => self.with(stream, |shared| shared.on_data(bytes)),
                 Event::End { stream } => self.with(stream, Shared::on_end),
                 Event::Writable { stream, bytes } => {
-                    self.with(stream, |shared| shared.on_writable(bytes as usize))
+                    self.with(stream, |shared| shared.on_writable(bytes as usize));
                 }
                 Event::Sent { stream, bytes } => self.with(stream, |shared| shared.on_sent(bytes)),
                 Event::Reset { stream, error } => {

@@ -65,6 +65,10 @@ impl Stream {
     }
 
     /// Ends the stream both ways at once; the peer sees `error`. What is queued is discarded.
+    #[allow(
+        clippy::needless_pass_by_value,
+        reason = "the callers' errors end with the stream"
+    )]
     pub fn reset(self, error: TunnelError) {
         self.shared.reset(&error);
     }

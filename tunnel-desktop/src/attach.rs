@@ -79,7 +79,7 @@ pub(crate) async fn probe(connector: &Connector) -> Result<(), Failure> {
         .request(Method::GET, "status", None, HANDSHAKE_TIMEOUT)
         .await
         .map(drop)
-        .map_err(|error| failure(error.into()))
+        .map_err(|error| failure(&error.into()))
 }
 
 /// Gets a link, once.
@@ -105,7 +105,7 @@ pub(crate) async fn detach(link: &Link) {
 }
 
 /// The failure of the first attempt, or of one that makes further attempts useless.
-fn failure(error: LinkError) -> Failure {
+fn failure(error: &LinkError) -> Failure {
     let exit = if error.is_refused() {
         Exit::Refused
     } else if error.is_configuration() {
@@ -113,7 +113,8 @@ fn failure(error: LinkError) -> Failure {
     } else {
         Exit::Unreachable
     };
-    Failure::new(exit, error)
+    // The transport's messages tell their causes themselves.
+    Failure::new(exit, anyhow::anyhow!("{error}"))
 }
 
 impl Attach {
@@ -126,7 +127,7 @@ impl Attach {
     pub(crate) async fn start(self, links: Links) -> Result<(Attachment, Fresh), Failure> {
         self.console
             .status(&format!("connecting to {}", self.server), "");
-        let connected = self.connect().await.map_err(failure)?;
+        let connected = self.connect().await.map_err(|error| failure(&error))?;
         let current = links.subscribe();
         let (hand_over, fresh) = mpsc::channel(1);
         let mut keeper = JoinSet::new();
@@ -239,7 +240,7 @@ impl Attach {
             match self.connect().await {
                 Ok(connected) => return Ok(connected),
                 Err(error) if error.is_refused() || error.is_configuration() => {
-                    return Err(failure(error));
+                    return Err(failure(&error));
                 }
                 Err(error) => {
                     headline = format!("reconnecting to {}: {error}", self.server);

@@ -74,6 +74,19 @@ impl Console {
         inner.redraw();
     }
 
+    /// Writes a line for programs to standard output, which may be the same terminal.
+    ///
+    /// # Errors
+    /// If standard output is closed.
+    pub(crate) fn output(&self, text: &str) -> io::Result<()> {
+        let mut inner = self.lock();
+        inner.clear();
+        let mut out = io::stdout().lock();
+        let written = writeln!(out, "{text}").and_then(|()| out.flush());
+        inner.redraw();
+        written
+    }
+
     /// Leaves the last status on the terminal and begins a new line, so that a shell's prompt does not follow it.
     pub(crate) fn finish(&self) {
         let mut inner = self.lock();

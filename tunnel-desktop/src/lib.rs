@@ -17,6 +17,7 @@ mod config;
 mod console;
 mod failure;
 mod feed;
+mod files_limit;
 mod logging;
 mod relay;
 mod settings;
@@ -45,14 +46,17 @@ pub async fn run(cli: Cli) -> Result<(), Failure> {
     let settings = Settings::read(cli.global)?;
     let console = Console::stderr();
     logging::start(settings.log(), settings.log_format(), console.clone())?;
-    match cli.command {
+    files_limit::raise();
+    let end = match cli.command {
         Command::Open(args) => Box::pin(commands::open::run(args, &settings, &console)).await,
         Command::Proxy(args) => Box::pin(commands::proxy::run(args, &settings, &console)).await,
         Command::Forward(args) => Box::pin(commands::forward::run(args, &settings, &console)).await,
         Command::Doctor(args) => Box::pin(commands::doctor::run(args, &settings)).await,
         Command::Bench(_) => Err(unavailable("bench")),
         Command::Mcp(_) => Err(unavailable("mcp")),
-    }
+    };
+    console.finish();
+    end
 }
 
 fn unavailable(command: &str) -> Failure {

@@ -1,5 +1,10 @@
 //! The command line from outside: exit codes, and what is said about each mistake.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "a panic is how a test reports, and helpers outside of #[test] functions are part of it"
+)]
+
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;

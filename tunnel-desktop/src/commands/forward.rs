@@ -1,6 +1,5 @@
 //! `tunnel-desktop forward`: local ports whose connections go to targets seen from the server.
 
-use std::io::{self, Write as _};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -58,7 +57,8 @@ pub(crate) async fn run(
         let local = listener
             .local_addr()
             .context("could not read the address of a local port")?;
-        writeln!(io::stdout(), "forwarding {local} to {target}")
+        console
+            .output(&format!("forwarding {local} to {target}"))
             .context("could not write to standard output")?;
         forwards.spawn(accept(listener, target, tunnels.clone()));
     }
@@ -69,7 +69,6 @@ pub(crate) async fn run(
     // Dropping the tasks closes their sockets; the link then tells the server half.
     forwards.shutdown().await;
     attachment.close().await;
-    console.finish();
     end
 }
 

@@ -65,7 +65,6 @@ pub(crate) async fn run(
         () = stop.asked() => Ok(()),
     };
     desk.close().await;
-    console.finish();
     end
 }
 

@@ -1,7 +1,5 @@
 //! `tunnel-desktop proxy`: the server's network for any program that can use an HTTP proxy.
 
-use std::io::Write as _;
-
 use anyhow::Context as _;
 use yonder_protocol::link::Role;
 use yonder_proxy::{Challenge, Proxy, ProxyConfig};
@@ -26,17 +24,6 @@ pub(crate) async fn run(
     let session = settings.session(args.session)?;
     let stop = StopSignal::new().context("could not watch for signals")?;
     let (links, tunnels) = attach::links();
-    let attach = Attach {
-        server: connector.address().to_string(),
-        connector,
-        role: Role::Tunnels,
-        session: session.clone(),
-        console: console.clone(),
-    };
-    let (mut attachment, _) = tokio::select! {
-        attached = attach.start(links) => attached?,
-        () = stop.asked() => return Ok(()),
-    };
     if !args.listen.ip().is_loopback() {
         tracing::warn!(
             address = %args.listen,
@@ -50,20 +37,31 @@ pub(crate) async fn run(
             args.listen
         )
     })?;
+    let attach = Attach {
+        server: connector.address().to_string(),
+        connector,
+        role: Role::Tunnels,
+        session: session.clone(),
+        console: console.clone(),
+    };
+    let (mut attachment, _) = tokio::select! {
+        attached = attach.start(links) => attached?,
+        () = stop.asked() => return Ok(()),
+    };
     let credential = proxy.add_session(session.as_str());
-    writeln!(
-        std::io::stdout(),
+    let line = format!(
         "proxy http://{}:{}@{}",
         credential.username(),
         credential.password().expose(),
         proxy.local_addr()
-    )
-    .context("could not write to standard output")?;
+    );
+    console
+        .output(&line)
+        .context("could not write to standard output")?;
     let end = tokio::select! {
         end = attachment.ended() => end,
         () = stop.asked() => Ok(()),
     };
     tokio::join!(attachment.close(), proxy.close());
-    console.finish();
     end
 }

@@ -17,10 +17,7 @@ use yonder_transport::connect::Connector;
 use yonder_transport::link::{Link, LinkPhase};
 
 use super::Finding;
-use crate::attach;
-
-/// Two descriptors for each tunnel of a full link, and some for everything else.
-const FILES_WANTED: u64 = 2 * limits::TUNNELS_PER_LINK as u64 + 256;
+use crate::{attach, files_limit};
 
 /// Clocks that differ by more make certificates fail and logs of the two halves hard to read together.
 const SKEW_MAX: Duration = Duration::from_secs(30);
@@ -37,30 +34,19 @@ const MEASURE_LIMIT: Duration = Duration::from_secs(2);
 /// How many files this process may open.
 pub(super) fn files_limit() -> Finding {
     const WHAT: &str = "open files";
-    let Some(limit) = soft_files_limit() else {
-        return Finding::ok(WHAT, "the system names no limit");
-    };
-    if limit >= FILES_WANTED {
-        Finding::ok(WHAT, format!("up to {limit}"))
-    } else {
-        Finding::warn(
+    match files_limit::ceiling() {
+        Some(limit) if limit < files_limit::WANTED => Finding::warn(
             WHAT,
             format!(
-                "at most {limit}; {} tunnels at once need {FILES_WANTED}",
-                limits::TUNNELS_PER_LINK
+                "at most {limit}; {} tunnels at once need {}",
+                limits::TUNNELS_PER_LINK,
+                files_limit::WANTED
             ),
-            format!("run: ulimit -n {FILES_WANTED}"),
-        )
+            "raise the hard limit of this user (ulimit -Hn, LimitNOFILE=)",
+        ),
+        Some(limit) => Finding::ok(WHAT, format!("up to {limit}")),
+        None => Finding::ok(WHAT, "without limit"),
     }
-}
-
-/// The soft limit, where the system tells it; `None` also where there is none.
-fn soft_files_limit() -> Option<u64> {
-    let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
-    let line = limits
-        .lines()
-        .find(|line| line.starts_with("Max open files"))?;
-    line.split_whitespace().nth(3)?.parse().ok()
 }
 
 /// Starts Chromium for a moment.

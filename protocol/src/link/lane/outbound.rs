@@ -20,8 +20,9 @@ const BATCH_SEGMENTS: usize = 256;
 /// Batch and frame size while something small shares the carrier with bulk.
 const INTERACTIVE_BATCH_BYTES: usize = 64 * 1024;
 
-/// How long after something small its neighbourship with bulk still shortens the batches.
-const INTERACTIVE_MEMORY: Duration = Duration::from_millis(100);
+/// How long after something small its neighbourship with bulk still shortens the batches: longer than the pause
+/// between two keystrokes, and than a long batch takes on a slow line.
+const INTERACTIVE_MEMORY: Duration = Duration::from_secs(1);
 
 /// Pieces up to this size are copied next to their header: cheaper than a segment of their own, and
 /// they do not keep a large buffer alive until the peer acknowledges them.

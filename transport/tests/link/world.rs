@@ -27,10 +27,13 @@ const PIPE_BYTES: usize = 64 * 1024;
 /// How long any wait in a test may take before it counts as a hang.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
+/// What became of a carrier on the server's side.
+type Verdict = Result<Accepted, AcceptError>;
+
 /// The network between the halves, and the server's acceptor behind it.
 pub(crate) struct Network {
     acceptor: Mutex<Arc<Acceptor>>,
-    accepted: mpsc::UnboundedSender<Result<Accepted, AcceptError>>,
+    accepted: mpsc::UnboundedSender<Verdict>,
     tasks: TaskTracker,
     /// Whether nothing passes.
     down: AtomicBool,
@@ -119,7 +122,7 @@ async fn line(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin,
         let Ok(length @ 1..) = from.read(&mut packet).await else {
             return;
         };
-        let took = Duration::from_secs_f64(length as f64 / rate as f64);
+        let took = Duration::from_nanos((length * 1_000_000_000 / rate) as u64);
         free_at = free_at.max(tokio::time::Instant::now()) + took;
         tokio::time::sleep_until(free_at).await;
         if to.write_all(&packet[..length]).await.is_err() {
@@ -223,7 +226,7 @@ impl AsyncWrite for Mortal {
 /// The halves' settings, their network, and what the server accepts.
 pub(crate) struct World {
     pub(crate) network: Arc<Network>,
-    accepted: mpsc::UnboundedReceiver<Result<Accepted, AcceptError>>,
+    accepted: mpsc::UnboundedReceiver<Verdict>,
     pub(crate) desktop: LinkConfig,
     pub(crate) server: LinkConfig,
 }
@@ -282,7 +285,7 @@ impl World {
     }
 
     /// What became of the next carrier on the server's side.
-    pub(crate) async fn accepted(&mut self) -> Result<Accepted, AcceptError> {
+    pub(crate) async fn accepted(&mut self) -> Verdict {
         within(self.accepted.recv()).await.unwrap()
     }
 
@@ -321,8 +324,8 @@ impl World {
 
 #[allow(clippy::disallowed_methods, reason = "a test's carriers are few")]
 fn accepted_channel() -> (
-    mpsc::UnboundedSender<Result<Accepted, AcceptError>>,
-    mpsc::UnboundedReceiver<Result<Accepted, AcceptError>>,
+    mpsc::UnboundedSender<Verdict>,
+    mpsc::UnboundedReceiver<Verdict>,
 ) {
     mpsc::unbounded_channel()
 }

@@ -37,19 +37,11 @@ pub(crate) fn run_all(arguments: &Arguments) -> anyhow::Result<()> {
             "warnings",
         ]))?;
     }
-    // The end-to-end tests run the two programs, so these must be no older than the tests.
-    run(cargo().args([
-        "build",
-        "--locked",
-        "--package",
-        "tunnel-server",
-        "--package",
-        "tunnel-desktop",
-    ]))?;
     let display = VirtualDisplay::start()?;
     run(cargo()
         .args(["nextest", "run", "--workspace", "--locked"])
         .args(&arguments.nextest)
+        // Both programs have tests of their own, so this very command builds them before any test starts.
         .env("YONDER_TEST_PROGRAMS_BUILT", "1")
         .env("DISPLAY", &display.name))
 }

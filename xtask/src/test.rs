@@ -22,7 +22,7 @@ pub(crate) struct Arguments {
     nextest: Vec<String>,
 }
 
-/// Formatting, lints, documentation, then every test of the workspace on freshly built programs.
+/// Formatting, lints, then every test of the workspace on freshly built programs.
 pub(crate) fn run_all(arguments: &Arguments) -> anyhow::Result<()> {
     ensure(Scope::Everything)?;
     if !arguments.only_tests {

@@ -50,7 +50,7 @@ enum Outcome {
     /// It broke.
     Lost(String),
     /// The client came with a new one.
-    Replaced(Resumption),
+    Replaced(Box<Resumption>),
     /// The link is over; the peer is to be told when the code is there.
     Closed(CloseReason),
 }
@@ -149,7 +149,7 @@ impl Driver {
         for _ in 0..ROUNDS_PER_POLL {
             if let Poll::Ready(resumption) = source.poll_replacement(cx) {
                 if self.lane.resumable().contains(&resumption.peer_received) {
-                    return Poll::Ready(Outcome::Replaced(resumption));
+                    return Poll::Ready(Outcome::Replaced(Box::new(resumption)));
                 }
                 // An earlier attempt that came late, after a newer one went on: nobody waits for it.
                 tracing::debug!(link = %self.hub.id, "dropped a stale carrier");
@@ -185,7 +185,7 @@ impl Driver {
                 Ok(wrote) => progress |= wrote,
                 Err(error) => return Poll::Ready(Outcome::Lost(error.to_string())),
             }
-            if let Err(error) = self.poll_timer(cx) {
+            if let Err(error) = self.poll_timer(wire, cx) {
                 return Poll::Ready(Outcome::Lost(error));
             }
             if !progress {
@@ -224,12 +224,15 @@ impl Driver {
     }
 
     /// Fires what is due, and sleeps until the next time.
-    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Result<(), String> {
+    fn poll_timer(&mut self, wire: &mut Wire, cx: &mut Context<'_>) -> Result<(), String> {
         self.arm_timer();
         while self.timer.as_mut().poll(cx).is_ready() {
-            if self.clock.has_jumped(Instant::now()) {
-                tracing::debug!(link = %self.hub.id, "this half was asleep; proving the carrier");
-                self.lane.ping(WAKE_LIMIT, self.now());
+            if let Some(jumped) = self.clock.check(Instant::now()) {
+                wire.trim();
+                if jumped {
+                    tracing::debug!(link = %self.hub.id, "this half was asleep; proving the carrier");
+                    self.lane.ping(WAKE_LIMIT, self.now());
+                }
             }
             let now = self.now();
             if let Err(dead) = self.lane.handle_timeout(now) {
@@ -500,15 +503,15 @@ impl Clock {
         }
     }
 
-    /// Compares the clocks when it is time to.
-    fn has_jumped(&mut self, now: Instant) -> bool {
+    /// Compares the clocks when it is time to, and says whether they jumped.
+    fn check(&mut self, now: Instant) -> Option<bool> {
         if now < self.next {
-            return false;
+            return None;
         }
         let late = now.saturating_duration_since(self.next);
         // A wall clock set back says nothing.
         let wall = self.wall.elapsed().unwrap_or_default();
         *self = Self::new(now);
-        late > CLOCK_JUMP || wall > CLOCK_CHECK + late + CLOCK_JUMP
+        Some(late > CLOCK_JUMP || wall > CLOCK_CHECK + late + CLOCK_JUMP)
     }
 }

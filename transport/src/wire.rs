@@ -17,8 +17,9 @@ const READ_BYTES_MAX: usize = 256 * 1024;
 /// Bytes of one read on a quiet carrier.
 const READ_BYTES_LEAST: usize = 16 * 1024;
 
-/// So many small reads in a row make the buffer shrink.
-const SMALL_READS: u32 = 32;
+/// Full buffers that are kept until what was read into them is consumed, to be used again: more than a reader in step
+/// with the carrier needs, 2 MiB of a busy link.
+const BUFFERS_RETIRED: usize = 8;
 
 /// Segments of one vectored write.
 const WRITE_SEGMENTS: usize = 64;
@@ -29,8 +30,11 @@ pub(crate) struct Wire {
     pub(crate) kind: CarrierKind,
     pub(crate) description: String,
     inbound: BytesMut,
+    /// Buffers that were full, oldest first.
+    retired: VecDeque<BytesMut>,
     read_bytes: usize,
-    small_reads: u32,
+    /// Whether a buffer was filled since the last [`Self::trim`].
+    busy: bool,
     outbound: VecDeque<Bytes>,
     unflushed: bool,
 }
@@ -42,8 +46,9 @@ impl Wire {
             kind: carrier.kind,
             description: carrier.description,
             inbound: BytesMut::new(),
+            retired: VecDeque::new(),
             read_bytes: READ_BYTES_LEAST,
-            small_reads: 0,
+            busy: false,
             outbound: VecDeque::new(),
             unflushed: false,
         }
@@ -60,8 +65,7 @@ impl Wire {
             return Poll::Ready(Ok(Some(self.inbound.split().freeze())));
         }
         if self.inbound.capacity() < self.read_bytes / 4 {
-            // Takes the old buffer again when all that was read into it is consumed.
-            self.inbound.reserve(self.read_bytes);
+            self.next_buffer();
         }
         let room = self.inbound.capacity();
         let read = ready!(poll_read_buf(
@@ -72,23 +76,39 @@ impl Wire {
         if read == 0 {
             return Poll::Ready(Ok(None));
         }
-        self.adapt(read, room);
+        if read >= room {
+            // There was more than fits: a larger buffer saves system calls.
+            self.read_bytes = (self.read_bytes * 2).min(READ_BYTES_MAX);
+        }
         Poll::Ready(Ok(Some(self.inbound.split().freeze())))
     }
 
-    /// Full reads make the buffer grow, a run of small ones makes it shrink: a quiet link keeps little memory.
-    fn adapt(&mut self, read: usize, room: usize) {
-        if read >= room {
-            self.read_bytes = (self.read_bytes * 2).min(READ_BYTES_MAX);
-            self.small_reads = 0;
-        } else if read < READ_BYTES_LEAST / 4 && self.read_bytes > READ_BYTES_LEAST {
-            self.small_reads += 1;
-            if self.small_reads >= SMALL_READS {
-                self.read_bytes = READ_BYTES_LEAST;
-                self.small_reads = 0;
+    /// Makes room for the next read: in a buffer whose bytes are all consumed by now, or in a new one. Fresh pages cost
+    /// about as much as the copy into them.
+    fn next_buffer(&mut self) {
+        self.busy = true;
+        let full = std::mem::take(&mut self.inbound);
+        if self.retired.len() == BUFFERS_RETIRED {
+            self.retired.pop_front();
+        }
+        self.retired.push_back(full);
+        let free = self
+            .retired
+            .iter_mut()
+            .position(|buffer| buffer.try_reclaim(self.read_bytes));
+        self.inbound = free
+            .and_then(|index| self.retired.remove(index))
+            .unwrap_or_else(|| BytesMut::with_capacity(self.read_bytes));
+    }
+
+    /// Gives memory back when the carrier was quiet since the last call; meant to be called every few seconds.
+    pub(crate) fn trim(&mut self) {
+        if !std::mem::take(&mut self.busy) {
+            self.read_bytes = READ_BYTES_LEAST;
+            self.retired = VecDeque::new();
+            if self.inbound.is_empty() {
+                self.inbound = BytesMut::new();
             }
-        } else {
-            self.small_reads = 0;
         }
     }
 

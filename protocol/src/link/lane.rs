@@ -446,7 +446,7 @@ impl Lane {
 
     /// The consumer used `bytes` of what arrived: the peer may be granted as many.
     pub fn consumed(&mut self, id: StreamId, bytes: usize, now: Duration) {
-        let round_trip = self.pulse.round_trip();
+        let round_trip = self.pulse.least_round_trip();
         let may_grow = !self.config.budget.is_tight();
         let Some(stream) = self.streams.get_mut(&id) else {
             return;

@@ -13,7 +13,8 @@ pub const WINDOW_MAX: u32 = 8 * 1024 * 1024;
 /// A stream silent for this long starts again from its first window.
 const WINDOW_IDLE: Duration = Duration::from_secs(30);
 
-/// A window that is consumed within this many round trips bounds the stream's rate and may grow.
+/// A window that is consumed within this many of the path's round trips bounds the stream's rate and may grow. Queues
+/// do not count: where they are what takes the time, a larger window makes them longer and nothing faster.
 const GROWTH_ROUND_TRIPS: u32 = 2;
 
 /// One open stream of a lane.

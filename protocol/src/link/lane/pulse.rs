@@ -27,6 +27,7 @@ pub(super) struct Pulse {
     due: Option<u64>,
     next_nonce: u64,
     smoothed: Option<Duration>,
+    least: Option<Duration>,
 }
 
 impl Pulse {
@@ -40,6 +41,7 @@ impl Pulse {
             due: None,
             next_nonce: 0,
             smoothed: None,
+            least: None,
         }
     }
 
@@ -54,6 +56,7 @@ impl Pulse {
         self.waiting = None;
         self.due = None;
         self.smoothed = None;
+        self.least = None;
     }
 
     /// Asks for a ping; with a `limit`, the carrier is dead when nothing arrives within it.
@@ -100,12 +103,18 @@ impl Pulse {
         if let Some(waiting) = self.waiting.take_if(|waiting| waiting.nonce == nonce) {
             let sample = now.saturating_sub(waiting.sent);
             // RFC 6298, section 2: seven parts of the old value, one of the new.
+            self.least = Some(self.least.map_or(sample, |least| least.min(sample)));
             self.smoothed = Some(self.smoothed.map_or(sample, |old| (old * 7 + sample) / 8));
         }
     }
 
     pub(super) fn round_trip(&self) -> Option<Duration> {
         self.smoothed
+    }
+
+    /// The shortest round trip of the carrier: that of the path, without the queues that bulk builds on it.
+    pub(super) fn least_round_trip(&self) -> Option<Duration> {
+        self.least
     }
 
     pub(super) fn next_timeout(&self) -> Duration {

@@ -14,4 +14,5 @@ mod mcp;
 mod replaced;
 mod resume;
 mod reverse_proxies;
+mod rpc;
 mod vite;

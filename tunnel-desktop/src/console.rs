@@ -1,12 +1,14 @@
 //! Standard error as a person sees it: log lines above, one status line below.
 //!
 //! On a terminal the status line is rewritten in place and log lines are put in above it. Elsewhere each change
-//! of the status is a line of its own. Standard output stays free for what programs read.
+//! of the status is a line of its own, in the form of the log. Standard output stays free for what programs read.
 
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tracing_subscriber::fmt::MakeWriter;
+
+use crate::cli::LogFormat;
 
 /// Back to the start of the line and clear it (ECMA-48: CR, EL 2).
 const CLEAR: &str = "\r\x1b[2K";
@@ -21,6 +23,7 @@ pub(crate) struct Console(Arc<Mutex<Inner>>);
 
 struct Inner {
     out: Box<dyn Write + Send>,
+    format: LogFormat,
     terminal: bool,
     headline: String,
     /// What the terminal's last line shows; empty where there is no status line.
@@ -28,14 +31,16 @@ struct Inner {
 }
 
 impl Console {
-    /// The process's standard error.
-    pub(crate) fn stderr() -> Self {
-        Self::new(Box::new(io::stderr()), io::stderr().is_terminal())
+    /// The process's standard error, whose lines have the form `format`.
+    pub(crate) fn stderr(format: LogFormat) -> Self {
+        let person_looks_on = io::stderr().is_terminal() && format == LogFormat::Text;
+        Self::new(Box::new(io::stderr()), format, person_looks_on)
     }
 
-    fn new(out: Box<dyn Write + Send>, terminal: bool) -> Self {
+    fn new(out: Box<dyn Write + Send>, format: LogFormat, terminal: bool) -> Self {
         Self(Arc::new(Mutex::new(Inner {
             out,
+            format,
             terminal,
             headline: String::new(),
             shown: String::new(),
@@ -119,7 +124,19 @@ impl Inner {
     }
 
     fn write_line(&mut self, text: &str) {
-        let _ = self.out.write_all(format!("{text}\n").as_bytes());
+        let line = match self.format {
+            LogFormat::Text => format!("{text}\n"),
+            // As the log's own lines, so that one program can read both.
+            LogFormat::Json => {
+                let event = serde_json::json!({
+                    "level": "INFO",
+                    "fields": { "message": text },
+                    "target": "tunnel_desktop::status",
+                });
+                format!("{event}\n")
+            }
+        };
+        let _ = self.out.write_all(line.as_bytes());
         let _ = self.out.flush();
     }
 }
@@ -176,7 +193,7 @@ mod tests {
     #[test]
     fn a_file_gets_a_line_for_each_change() {
         let out = Capture::default();
-        let console = Console::new(Box::new(out.clone()), false);
+        let console = Console::new(Box::new(out.clone()), LogFormat::Text, false);
         console.status("connecting", "");
         console.status("connected", "1 ms");
         console.status("connected", "2 ms");
@@ -188,12 +205,21 @@ mod tests {
     #[test]
     fn a_terminal_keeps_its_status_line_below_the_log() {
         let out = Capture::default();
-        let console = Console::new(Box::new(out.clone()), true);
+        let console = Console::new(Box::new(out.clone()), LogFormat::Text, true);
         console.status("connected", "");
         console.make_writer().write_all(b"event\n").unwrap();
         console.finish();
         let (off, on) = NO_WRAP;
         let status = format!("{CLEAR}{off}connected{on}");
         assert_eq!(out.text(), format!("{status}{CLEAR}event\n{status}\n"));
+    }
+
+    #[test]
+    fn a_program_gets_json_only() {
+        let out = Capture::default();
+        let console = Console::new(Box::new(out.clone()), LogFormat::Json, false);
+        console.status("connected to \"x\"", "");
+        let event: serde_json::Value = serde_json::from_str(&out.text()).unwrap();
+        assert_eq!(event["fields"]["message"], "connected to \"x\"");
     }
 }

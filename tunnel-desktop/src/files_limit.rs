@@ -14,7 +14,7 @@ pub(crate) fn ceiling() -> Option<u64> {
     getrlimit(Resource::Nofile).maximum
 }
 
-/// Raises this process's limit as far as it is needed and allowed. Chromium, started later, lowers or raises its own.
+/// Raises this process's limit as far as it is needed and allowed; Chromium inherits it.
 pub(crate) fn raise() {
     let limit = getrlimit(Resource::Nofile);
     let Some(current) = limit.current.filter(|current| *current < WANTED) else {

@@ -44,7 +44,7 @@ use settings::Settings;
 /// What went wrong, with the exit code that belongs to it.
 pub async fn run(cli: Cli) -> Result<(), Failure> {
     let settings = Settings::read(cli.global)?;
-    let console = Console::stderr();
+    let console = Console::stderr(settings.log_format());
     logging::start(settings.log(), settings.log_format(), console.clone())?;
     files_limit::raise();
     let end = match cli.command {

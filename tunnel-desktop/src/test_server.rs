@@ -19,6 +19,7 @@ use yonder_transport::link::{IncomingStream, Link, LinkConfig};
 use yonder_transport::message;
 
 use crate::attach::{self, Attach, Attachment, Fresh};
+use crate::cli::LogFormat;
 use crate::console::Console;
 use crate::tunnels::Tunnels;
 
@@ -163,7 +164,7 @@ pub(crate) async fn attached(server: &Arc<TestServer>) -> (Attachment, Fresh, Tu
         connector: Arc::new(Pipe(Arc::clone(server))),
         role: Role::Browser,
         session: SessionName::default(),
-        console: Console::stderr(),
+        console: Console::stderr(LogFormat::Text),
     };
     let (attachment, fresh) = attach.start(links).await.unwrap();
     (attachment, fresh, tunnels)

@@ -9,6 +9,7 @@ use yonder_proxy::DialMode;
 use yonder_transport::carrier::ConnectError;
 
 use super::*;
+use crate::cli::LogFormat;
 use crate::test_server::{Pipe, TestServer, attached};
 
 /// Far beyond what any step here takes, so that a hang fails instead of hanging.
@@ -48,7 +49,7 @@ async fn the_first_attempt_is_answered_with_its_exit_code() {
             connector: Arc::new(Pipe(server)),
             role: Role::Tunnels,
             session: SessionName::default(),
-            console: Console::stderr(),
+            console: Console::stderr(LogFormat::Text),
         };
         let failure = attach.start(links().0).await.map(drop).unwrap_err();
         assert_eq!(failure.exit(), exit);

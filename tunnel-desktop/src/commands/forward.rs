@@ -53,6 +53,26 @@ pub(crate) async fn run(
         () = stop.asked() => return Ok(()),
     };
     let mut forwards = JoinSet::new();
+    let end = match start(listeners, &tunnels, console, &mut forwards) {
+        Ok(()) => tokio::select! {
+            end = attachment.ended() => end,
+            () = stop.asked() => Ok(()),
+        },
+        Err(error) => Err(error.into()),
+    };
+    // Dropping the tasks closes their sockets; the link then tells the server half.
+    forwards.shutdown().await;
+    attachment.close().await;
+    end
+}
+
+/// Starts to accept on every listener and says so.
+fn start(
+    listeners: Vec<(TcpListener, Target)>,
+    tunnels: &Tunnels,
+    console: &Console,
+    forwards: &mut JoinSet<()>,
+) -> anyhow::Result<()> {
     for (listener, target) in listeners {
         let local = listener
             .local_addr()
@@ -62,14 +82,7 @@ pub(crate) async fn run(
             .context("could not write to standard output")?;
         forwards.spawn(accept(listener, target, tunnels.clone()));
     }
-    let end = tokio::select! {
-        end = attachment.ended() => end,
-        () = stop.asked() => Ok(()),
-    };
-    // Dropping the tasks closes their sockets; the link then tells the server half.
-    forwards.shutdown().await;
-    attachment.close().await;
-    end
+    Ok(())
 }
 
 /// The server, where the first word names one, and the forwards.

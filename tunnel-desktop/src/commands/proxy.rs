@@ -55,12 +55,14 @@ pub(crate) async fn run(
         credential.password().expose(),
         proxy.local_addr()
     );
-    console
-        .output(&line)
-        .context("could not write to standard output")?;
-    let end = tokio::select! {
-        end = attachment.ended() => end,
-        () = stop.asked() => Ok(()),
+    let end = match console.output(&line) {
+        Ok(()) => tokio::select! {
+            end = attachment.ended() => end,
+            () = stop.asked() => Ok(()),
+        },
+        Err(error) => Err(Failure::failed(format!(
+            "could not write to standard output: {error}"
+        ))),
     };
     tokio::join!(attachment.close(), proxy.close());
     end

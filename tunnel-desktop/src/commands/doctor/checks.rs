@@ -66,7 +66,10 @@ pub(super) async fn chromium(executable: Option<&Path>, sandbox: bool) -> Findin
         window: (1280, 800),
     };
     match Browser::launch(config).await {
-        Err(error) => Finding::fail(WHAT, format!("{}: {error}", found.display()), ""),
+        Err(error) => {
+            let error = anyhow::Error::new(error);
+            Finding::fail(WHAT, format!("{}: {error:#}", found.display()), "")
+        }
         Ok(browser) => {
             let version = browser.version().to_owned();
             browser.close().await;

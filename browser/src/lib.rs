@@ -31,6 +31,7 @@ pub use self::browser::{Browser, Exit};
 pub use self::execute::{CapturedFile, Done};
 pub use self::launch::{BrowserConfig, LaunchError, find_executable};
 pub use self::navigation::FailureLookup;
+pub use self::navigation::address::normalise as complete_address;
 pub use self::prime::ProxyCredential;
 pub use self::process::Ended;
 pub use self::profile::Profile;

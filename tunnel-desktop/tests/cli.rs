@@ -150,6 +150,10 @@ fn usage_mistakes_exit_2() {
         (&["forward", "http://h", "80:90"], &["80:localhost:90"]),
         (&["forward"], &["FORWARD"]),
         (&["open", "http://h", "--profile", "../x"], &["profile"]),
+        (
+            &["open", "http://h", "file:///etc/passwd"],
+            &["file:///etc/passwd"],
+        ),
         (&["frobnicate"], &["frobnicate"]),
     ] {
         let (code, errors) = desk.run(args);

@@ -18,7 +18,7 @@ const SHOWN_CHARS: usize = 200;
 /// # Errors
 /// [`ErrorCode::Invalid`] for file paths, user-info, port 0, schemes other than `http` and `https`, and
 /// what is no address.
-pub(crate) fn normalise(text: &str) -> Result<String, OperationError> {
+pub fn normalise(text: &str) -> Result<String, OperationError> {
     let text = text.trim();
     if text.is_empty() || text.eq_ignore_ascii_case(BLANK) {
         return Ok(BLANK.to_owned());

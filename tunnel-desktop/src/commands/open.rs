@@ -9,11 +9,11 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use yonder_browser::{
-    Browser, BrowserConfig, BrowserSession, LaunchError, Profile, ProxyCredential,
+    Browser, BrowserConfig, BrowserSession, LaunchError, Profile, ProxyCredential, complete_address,
 };
+use yonder_protocol::OperationError;
 use yonder_protocol::link::{Role, SessionName};
 use yonder_protocol::operation::Operation;
-use yonder_protocol::{ErrorCode, OperationError};
 use yonder_proxy::{Challenge, Credential, Proxy, ProxyConfig};
 use yonder_transport::connect::Connector;
 
@@ -80,10 +80,14 @@ fn plan(args: OpenArgs, settings: &Settings) -> Result<Plan, Failure> {
                 .map_err(|error| Failure::new(Exit::Usage, error))
         })
         .transpose()?;
+    let page = args
+        .page
+        .map(|page| complete_address(&page).map_err(Failure::usage))
+        .transpose()?;
     Ok(Plan {
         connector: settings.connector(args.server.as_deref(), &args.access)?,
         session: settings.session(args.session)?,
-        page: args.page,
+        page,
         headless: args.headless || config.headless,
         sandbox: !(args.no_sandbox || config.no_sandbox),
         executable: args.browser.or_else(|| config.browser.clone()),
@@ -121,7 +125,10 @@ impl Launch {
     /// The browser, once it has started. Cancel safe; asked for once.
     async fn browser(&mut self) -> Result<Browser, Failure> {
         match self.0.join_next().await {
-            Some(Ok(launched)) => launched.map_err(|error| anyhow::Error::new(error).into()),
+            Some(Ok(Err(error @ LaunchError::NotExecutable { .. }))) => {
+                Err(Failure::new(Exit::Usage, error))
+            }
+            Some(Ok(launched)) => launched.map_err(|error| Failure::new(Exit::Failed, error)),
             Some(Err(error)) => Err(Failure::failed(format!(
                 "starting Chromium failed: {error}"
             ))),
@@ -243,14 +250,13 @@ impl Desk {
         Ok((attachment, page, tasks))
     }
 
-    /// Waits for the end: the window closed, Chromium or the link gone for good, or a page that cannot be meant.
+    /// Waits for the end: the window closed, Chromium gone, or the link gone for good.
     async fn ended(&mut self) -> Result<(), Failure> {
         loop {
             tokio::select! {
                 end = self.attachment.ended() => return end,
                 exit = self.browser.exited() => return judge_exit(&exit),
                 Some(opened) = self.page.join_next() => match opened {
-                    Ok(Err(error)) if error.code == ErrorCode::Invalid => return Err(Failure::usage(error)),
                     // The person sees Chromium's or the proxy's error page and may try again there.
                     Ok(Err(error)) => self.console.line(&format!("the page did not open: {error}")),
                     Ok(Ok(())) => {}

@@ -111,6 +111,11 @@ pub(crate) struct ServerArgs {
 const SERVER_HELP: &str = "http(s)://host[:port][/prefix], a name from the configuration file, or `local` for the \
                            server half on this machine [default: local]";
 
+/// What the words of `forward` are.
+const FORWARD_HELP: &str = "The server half as for the other commands, then forwards [ADDR:]PORT[:HOST:PORT]: local \
+                            address and port (0 takes a free one), then the target seen from the server [default: \
+                            the same port of its localhost]";
+
 #[derive(Debug, Args)]
 pub(crate) struct OpenArgs {
     #[arg(value_name = "SERVER", help = SERVER_HELP, env = "YONDER_SERVER")]
@@ -158,9 +163,7 @@ pub(crate) struct ProxyArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ForwardArgs {
-    /// The server half as for the other commands, then forwards [ADDR:]PORT[:HOST:PORT]: local address and port
-    /// (0 takes a free one), then the target seen from the server [default: the same port of its localhost]
-    #[arg(value_name = "[SERVER] FORWARD", required = true, num_args = 1..)]
+    #[arg(value_name = "[SERVER] FORWARD", required = true, num_args = 1.., help = FORWARD_HELP)]
     pub(crate) words: Vec<String>,
     #[command(flatten)]
     pub(crate) access: ServerArgs,

@@ -351,7 +351,16 @@ impl Driver {
                 Event::Opened { stream, text } => {
                     self.with(stream, |shared| shared.on_opened(text));
                 }
-                Event::Data { stream, bytes } => self.with(stream, |shared| shared.on_data(bytes)),
+                Event::Data { stream, bytes } => {
+                    let consumed = self
+                        .streams
+                        .get(&stream)
+                        .map_or(0, |shared| shared.on_data(bytes));
+                    if consumed > 0 {
+                        let now = self.now();
+                        self.lane.consumed(stream, consumed, now);
+                    }
+                }
                 Event::End { stream } => self.with(stream, Shared::on_end),
                 Event::Writable { stream, bytes } => {
                     self.with(stream, |shared| shared.on_writable(bytes as usize));

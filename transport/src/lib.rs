@@ -5,6 +5,7 @@
 //! * [`connect`]: gets carriers from a server half, by whatever way passes.
 //! * [`websocket`], [`poll`]: the carrier inside the messages of a WebSocket, and the one in plain requests.
 //! * [`client`], [`acceptor`]: the two ways to a link; [`link`], [`stream`]: what it is used by.
+//! * [`relay`]: joins a stream and a TCP socket.
 //! * [`message`]: how calls are framed on a stream.
 
 pub mod acceptor;
@@ -15,6 +16,7 @@ pub mod connect;
 pub mod link;
 pub mod message;
 pub mod poll;
+pub mod relay;
 pub mod stream;
 pub mod tls;
 pub mod token;

@@ -15,6 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use yonder_protocol::{TunnelError, TunnelErrorCode};
 
 use self::shared::Shared;
+use crate::relay::LocalSocket;
 
 /// A stream within a link.
 ///
@@ -96,6 +97,19 @@ impl Stream {
         let length = data.len();
         self.shared
             .poll_write(cx, length, |taken| data.split_to(taken))
+    }
+}
+
+impl Stream {
+    /// Sends the end behind what was written, like [`AsyncWrite::poll_shutdown`].
+    pub(crate) fn poll_end(&mut self) -> Poll<io::Result<()>> {
+        Poll::Ready(self.shared.shutdown())
+    }
+
+    /// Has the link's driver write what arrives straight to `socket` whenever a reader waits and nothing is queued before
+    /// it. What the socket does not take is read as usual.
+    pub(crate) fn write_directly_to(&self, socket: Arc<LocalSocket>) {
+        self.shared.write_directly_to(socket);
     }
 }
 

@@ -19,7 +19,6 @@ mod failure;
 mod feed;
 mod files_limit;
 mod logging;
-mod relay;
 mod settings;
 mod state_dir;
 mod stop;

@@ -86,3 +86,6 @@ impl Dial for Tunnels {
         self.open(target, mode).await
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
 //! The inside of the server half: what connects desktop halves, their targets and the callers of operations.
 //!
-//! * [`links`]: links of desktop halves; [`dial`], [`egress`], [`upstream`] and [`relay`]: their tunnels.
+//! * [`links`]: links of desktop halves; [`dial`], [`egress`] and [`upstream`]: their tunnels.
 //! * [`sessions`]: which desktop half serves which browser session; [`operate`] and [`files`]: operations on it.
 //! * [`rpc`] and [`events`]: the same for desktop halves that can make plain HTTP requests only.
 //! * [`status`]: all of it at a glance.
@@ -13,7 +13,6 @@ mod events;
 pub mod files;
 mod links;
 mod operate;
-mod relay;
 pub mod rpc;
 mod sessions;
 pub mod status;

@@ -15,6 +15,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use yonder_protocol::{ErrorCode, TunnelErrorCode};
 use yonder_transport::carrier::CarrierKind;
+use yonder_transport::relay::Meter;
 
 /// Upper bounds of the buckets for durations of operations, in seconds: from a warm `tabs.list` to the longest deadline.
 const OPERATION_SECONDS: [f64; 12] = [
@@ -81,6 +82,16 @@ impl EncodeLabelValue for Name {
 impl Default for Metrics {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+impl Meter for Metrics {
+    fn to_socket(&self, bytes: usize) {
+        self.bytes_to_targets.inc_by(bytes as u64);
+    }
+
+    fn from_socket(&self, bytes: usize) {
+        self.bytes_from_targets.inc_by(bytes as u64);
     }
 }
 

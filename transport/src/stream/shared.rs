@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 use yonder_protocol::TunnelError;
 use yonder_protocol::link::{Open, StreamId};
 
 use crate::hub::Hub;
+use crate::relay::LocalSocket;
 
 /// Bytes that one stream's writer may be ahead of the carrier: a batch on its way and the next one.
 const WRITE_AHEAD_BYTES: usize = 512 * 1024;
@@ -40,6 +41,8 @@ struct State {
     shut_down: bool,
     arrived: VecDeque<Bytes>,
     arrived_bytes: usize,
+    /// What arrives may go straight to this while a reader waits.
+    direct: Option<Arc<LocalSocket>>,
     peer_ended: bool,
     /// Consumed bytes after which the driver is told.
     report_step: usize,
@@ -171,6 +174,13 @@ impl Shared {
         }
     }
 
+    pub(super) fn write_directly_to(&self, socket: Arc<LocalSocket>) {
+        let mut state = self.lock();
+        if state.failure.is_none() {
+            state.direct = Some(socket);
+        }
+    }
+
     /// Counts `held` earlier bytes as consumed and takes the next ones.
     pub(super) fn poll_read(
         self: &Arc<Self>,
@@ -267,6 +277,7 @@ impl Shared {
         self.hub.budget().release(held + state.arrived_bytes);
         state.arrived_bytes = 0;
         state.arrived = VecDeque::new();
+        state.direct = None;
         if state.failure.is_some() {
             return;
         }
@@ -307,10 +318,24 @@ impl Shared {
         wake(waker);
     }
 
-    pub(crate) fn on_data(&self, bytes: Bytes) {
+    /// Takes bytes that arrived. Returns how many of them are consumed already.
+    pub(crate) fn on_data(&self, mut bytes: Bytes) -> usize {
         let mut state = self.lock();
         if state.detached || state.failure.is_some() {
-            return;
+            return 0;
+        }
+        let mut consumed = 0;
+        // A reader waits only when it has nothing in hand, so these bytes are the next ones.
+        if let Some(socket) = &state.direct
+            && state.reader.is_some()
+            && state.arrived.is_empty()
+        {
+            // A failure is the relay's to meet, with its own write of the same bytes.
+            consumed = socket.try_write(&bytes).unwrap_or(0);
+            if consumed == bytes.len() {
+                return consumed;
+            }
+            bytes.advance(consumed);
         }
         self.hub.budget().charge(bytes.len());
         state.arrived_bytes += bytes.len();
@@ -318,6 +343,7 @@ impl Shared {
         let waker = state.reader.take();
         drop(state);
         wake(waker);
+        consumed
     }
 
     pub(crate) fn on_end(&self) {
@@ -365,6 +391,7 @@ impl Shared {
         self.hub.budget().release(state.arrived_bytes);
         state.arrived_bytes = 0;
         state.arrived = VecDeque::new();
+        state.direct = None;
         state.failure = Some(error.clone());
         let wakers = [
             state.reader.take(),

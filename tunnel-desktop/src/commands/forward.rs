@@ -1,5 +1,6 @@
 //! `tunnel-desktop forward`: local ports whose connections go to targets seen from the server.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -8,13 +9,13 @@ use tokio::task::JoinSet;
 use yonder_protocol::link::Role;
 use yonder_protocol::{Target, limits};
 use yonder_proxy::DialMode;
+use yonder_transport::relay::relay;
 
 use super::forward_spec::ForwardSpec;
 use crate::attach::{self, Attach};
 use crate::cli::ForwardArgs;
 use crate::console::Console;
 use crate::failure::Failure;
-use crate::relay;
 use crate::settings::Settings;
 use crate::stop::StopSignal;
 use crate::tunnels::Tunnels;
@@ -150,18 +151,23 @@ async fn accept(listener: TcpListener, target: Target, tunnels: Tunnels) {
 }
 
 /// Serves one connection. Whatever goes wrong, the client sees it as a reset, which is what it would see without us.
-async fn forward(mut socket: TcpStream, target: Target, tunnels: Tunnels) {
-    let relayed = async {
-        socket.set_nodelay(true)?;
-        // Without waiting for the verdict: the client's first bytes ride with the open.
-        let tunnel = tunnels.open(&target, DialMode::Optimistic).await?;
-        relay::run(&mut socket, tunnel).await
-    };
-    if let Err(error) = relayed.await {
-        tracing::warn!(%target, %error, "a forwarded connection failed");
-        // Should this fail as well, the socket is gone already.
-        let _ = socket.set_zero_linger();
+async fn forward(socket: TcpStream, target: Target, tunnels: Tunnels) {
+    if let Err(error) = socket.set_nodelay(true) {
+        tracing::debug!(%error, "could not set TCP_NODELAY");
     }
+    // Without waiting for the verdict: the client's first bytes ride with the open.
+    let failed = match tunnels.open(&target, DialMode::Optimistic).await {
+        Ok(tunnel) => match relay(tunnel, socket, "the client", Arc::new(())).await {
+            Ok(()) => return,
+            Err(error) => error.to_string(),
+        },
+        Err(error) => {
+            // Should this fail as well, the socket is gone already.
+            let _ = socket.set_zero_linger();
+            error.to_string()
+        }
+    };
+    tracing::warn!(%target, error = failed, "a forwarded connection failed");
 }
 
 #[cfg(test)]

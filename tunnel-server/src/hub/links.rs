@@ -17,10 +17,10 @@ use yonder_transport::acceptor::{AcceptError, Accepted, NewLink};
 use yonder_transport::carrier::Carrier;
 use yonder_transport::link::{IncomingStream, Link};
 use yonder_transport::message::{MessageError, read_message, write_message};
+use yonder_transport::relay::{Meter, relay};
 use yonder_transport::stream::Stream;
 
 use super::Hub;
-use super::relay::{TargetSocket, relay};
 use super::sessions::{Attachment, Backend, Detached};
 
 /// Notices that one desktop may have under way: it sends them one after the other, so more are a fault.
@@ -254,7 +254,10 @@ impl Hub {
                     .map_or_else(|_| target.to_string(), |address| address.to_string());
                 stream.accept(reached);
                 let _open = self.count_tunnel();
-                relay(stream, TargetSocket::new(socket), &self.metrics).await;
+                let meter: Arc<dyn Meter> = Arc::clone(&self.metrics) as _;
+                if let Err(error) = relay(stream, socket, "the target", meter).await {
+                    tracing::debug!(%target, %error, "a tunnel was broken off");
+                }
             }
             Err(error) => {
                 tracing::debug!(%target, %error, "a tunnel could not be opened");

@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use yonder_protocol::Target;
 use yonder_proxy::DialMode;
+use yonder_transport::relay::{RelayError, relay};
 
 use crate::attach::{Attachment, Fresh};
 use crate::test_server::{TestServer, attached};
@@ -20,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 struct Joined {
     client: TcpStream,
     target: TcpStream,
-    relays: JoinSet<io::Result<()>>,
+    relays: JoinSet<Result<(), RelayError>>,
     tunnels: Tunnels,
     _attachment: (Attachment, Fresh),
     _server: Arc<TestServer>,
@@ -36,16 +37,10 @@ async fn joined() -> Joined {
     let client = TcpStream::connect(local.local_addr().unwrap())
         .await
         .unwrap();
-    let (mut socket, _) = local.accept().await.unwrap();
+    let (socket, _) = local.accept().await.unwrap();
     let tunnel = tunnels.open(&target, DialMode::Verdict).await.unwrap();
     let mut relays = JoinSet::new();
-    relays.spawn(async move {
-        let end = super::run(&mut socket, tunnel).await;
-        if end.is_err() {
-            socket.set_zero_linger()?;
-        }
-        end
-    });
+    relays.spawn(relay(tunnel, socket, "the client", Arc::new(())));
     let (target, _) = listener.accept().await.unwrap();
     Joined {
         client,

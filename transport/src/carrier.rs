@@ -25,6 +25,8 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> CarrierIo for T {}
 pub enum CarrierKind {
     /// Binary messages of one WebSocket.
     WebSocket,
+    /// One long HTTP answer for what comes, bounded requests for what goes.
+    Stream,
     /// Bounded HTTP requests, for paths that let nothing else through.
     Poll,
     /// Standard input and output of a process.
@@ -38,6 +40,7 @@ impl CarrierKind {
     pub fn name(self) -> &'static str {
         match self {
             Self::WebSocket => "websocket",
+            Self::Stream => "stream",
             Self::Poll => "poll",
             Self::Stdio => "stdio",
             Self::Memory => "memory",
@@ -87,6 +90,18 @@ pub trait Connect: Send + Sync + 'static {
     ///
     /// Cancel safe: dropping the future gives up the attempt and whatever it had opened.
     fn connect(&self) -> BoxFuture<'_, Result<Carrier, ConnectError>>;
+
+    /// Waits until a better carrier than one of the kind `current` can be had and is proven, and returns it. The link
+    /// then goes on over it and lets the current one go.
+    ///
+    /// Meant to be polled while a carrier of the kind `current` is up. Where nothing better exists it pends for ever, as
+    /// the default does.
+    ///
+    /// Cancel safe: dropping the future gives up the attempt and whatever it had opened.
+    fn improve(&self, current: CarrierKind) -> BoxFuture<'_, Carrier> {
+        let _ = current;
+        Box::pin(std::future::pending())
+    }
 }
 
 /// Why no carrier could be had.

@@ -4,6 +4,7 @@
 //! bounded requests do ([`poll`]). What worked is remembered, and WebSocket is tried again now and then.
 //! Answers that no other way would change (a wrong token, a certificate, a closed port) are reported at once.
 
+use std::future::pending;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use futures_util::future::BoxFuture;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, LOCATION};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use tokio::sync::OnceCell;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 use yonder_protocol::limits::HANDSHAKE_TIMEOUT;
 
 use crate::address::ServerAddress;
@@ -24,7 +25,9 @@ use crate::http_client::{
 use crate::poll;
 use crate::tls::TlsOptions;
 use crate::token::SecretToken;
-use crate::websocket::{ClientKey, Masking, WebSocketStream, upgrade_request};
+use crate::websocket::{
+    ClientKey, Masking, PROOF_BYTES, PROOF_HEADER, WebSocketStream, upgrade_request,
+};
 use crate::{LINK_ROUTE, TOKEN_HEADER, VERSION_HEADER};
 
 /// What the upgrade and the first frame may take before the other way is tried.
@@ -222,11 +225,9 @@ impl Connector {
         if let Some(reason) = why_not {
             return poll::open(client, &reason).await;
         }
-        match websocket(client).await {
+        match websocket(client, Proof::Greeting).await {
             Ok(carrier) => {
-                let mut memory = self.memory();
-                memory.websocket_passed = true;
-                memory.poll = None;
+                self.websocket_passes();
                 Ok(carrier)
             }
             Err(Attempt::Final(error)) => Err(error),
@@ -244,6 +245,37 @@ impl Connector {
         }
     }
 
+    fn websocket_passes(&self) {
+        let mut memory = self.memory();
+        memory.websocket_passed = true;
+        memory.poll = None;
+    }
+
+    /// Tries for a WebSocket now, unless that has just failed, and then again and again.
+    async fn climb(&self) -> Carrier {
+        loop {
+            let again = self.memory().poll.as_ref().map(|(_, until)| *until);
+            if let Some(again) = again {
+                sleep_until(again).await;
+            }
+            let attempt = async {
+                let client = self.client().await?;
+                websocket(client, Proof::Echo).await
+            };
+            let (reason, error) = match attempt.await {
+                Ok(carrier) => {
+                    self.websocket_passes();
+                    tracing::info!("a WebSocket passes now");
+                    return carrier;
+                }
+                Err(Attempt::Final(error)) => ("the last attempt failed".to_owned(), error),
+                Err(Attempt::Blocked(reason, error)) => (reason, error),
+            };
+            tracing::debug!(%error, "no better carrier came about");
+            self.memory().poll = Some((reason, Instant::now() + WEBSOCKET_AGAIN_AFTER));
+        }
+    }
+
     fn websocket_is_blocked(&self) -> Option<String> {
         let memory = self.memory();
         let (reason, until) = memory.poll.as_ref()?;
@@ -258,6 +290,15 @@ impl Connector {
 impl Connect for Connector {
     fn connect(&self) -> BoxFuture<'_, Result<Carrier, ConnectError>> {
         Box::pin(self.connect_any())
+    }
+
+    fn improve(&self, current: CarrierKind) -> BoxFuture<'_, Carrier> {
+        let may_climb = matches!(current, CarrierKind::Poll | CarrierKind::Stream);
+        if may_climb && self.config.force.is_none() {
+            Box::pin(self.climb())
+        } else {
+            Box::pin(pending())
+        }
     }
 }
 
@@ -307,10 +348,19 @@ fn no_answer(client: &HttpClient, error: RequestError) -> ConnectError {
     }
 }
 
+/// What must have come through a WebSocket before it counts as passed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Proof {
+    /// The server's first message.
+    Greeting,
+    /// That, and an echo of a large message, which costs one more round trip.
+    Echo,
+}
+
 /// Tries to get a WebSocket.
-async fn websocket(client: &HttpClient) -> Result<Carrier, Attempt> {
+async fn websocket(client: &HttpClient, proof: Proof) -> Result<Carrier, Attempt> {
     let connection = client.open().await?;
-    timeout(WEBSOCKET_BUDGET, upgrade(client, connection))
+    timeout(WEBSOCKET_BUDGET, upgrade(client, connection, proof))
         .await
         .unwrap_or_else(|_| {
             Err(Attempt::Blocked(
@@ -324,7 +374,11 @@ async fn websocket(client: &HttpClient) -> Result<Carrier, Attempt> {
         })
 }
 
-async fn upgrade(client: &HttpClient, mut connection: HttpConnection) -> Result<Carrier, Attempt> {
+async fn upgrade(
+    client: &HttpClient,
+    mut connection: HttpConnection,
+    proof: Proof,
+) -> Result<Carrier, Attempt> {
     let broken = |error: RequestError| {
         Attempt::Blocked(
             "the WebSocket upgrade broke the connection".to_owned(),
@@ -344,6 +398,11 @@ async fn upgrade(client: &HttpClient, mut connection: HttpConnection) -> Result<
     let mut request = client.request(Method::GET, LINK_ROUTE, Bytes::new());
     request.headers_mut().remove(CONTENT_TYPE);
     request.headers_mut().extend(upgrade_request(&key));
+    if proof == Proof::Echo {
+        request
+            .headers_mut()
+            .insert(PROOF_HEADER, HeaderValue::from(PROOF_BYTES));
+    }
     let answer = connection.start(request).await.map_err(broken)?;
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         let answer = whole(answer, PROBLEM_BYTES_MAX).await.map_err(broken)?;
@@ -364,6 +423,12 @@ async fn upgrade(client: &HttpClient, mut connection: HttpConnection) -> Result<
             "the WebSocket ended before its first frame: {error}"
         ))
     })?;
+    if proof == Proof::Echo {
+        stream
+            .prove()
+            .await
+            .map_err(|error| fault(format!("a large message did not pass a WebSocket: {error}")))?;
+    }
     let description = format!("WebSocket over {}", connection.protection);
     Ok(Carrier::new(stream, CarrierKind::WebSocket, description))
 }

@@ -3,6 +3,7 @@
 //! * `frame`: frame headers as bytes.
 //! * `decoder`: received frames, unwrapped in place.
 //! * `stream`: [`WebSocketStream`], the two joined over a connection.
+//! * `proof`: the echo of a large message, before a path is trusted.
 //! * `handshake`: the upgrade, as the server answers it and as the client asks for and checks it.
 //!
 //! Message borders mean nothing here. Each write becomes one message, so that a batch costs one header; any
@@ -12,14 +13,17 @@
 mod decoder;
 mod frame;
 mod handshake;
+mod proof;
 mod stream;
 
 pub use decoder::WebSocketError;
 pub use frame::MESSAGE_BYTES_MAX;
 pub use handshake::{SUBPROTOCOL, UpgradeError, accept_key, upgrade_response};
+pub use proof::echo_asked;
 pub use stream::{Masking, WebSocketStream};
 
 pub(crate) use handshake::{ClientKey, upgrade_request};
+pub(crate) use proof::{PROOF_BYTES, PROOF_HEADER};
 
 /// Entry point for fuzzing the decoder: any bytes, in any pieces, must neither panic nor grow.
 ///

@@ -346,6 +346,20 @@ async fn plain_requests_where_frames_are_swallowed() {
 }
 
 #[tokio::test]
+async fn a_better_carrier_is_offered_once_it_passes() {
+    let mut server = Server::plain().await;
+    let connector = connector(plain(server.address));
+    let mut near = connector.improve(CarrierKind::Poll).await;
+    assert_eq!(near.kind, CarrierKind::WebSocket);
+    let mut far = server.carrier().await;
+    // The proof has left nothing behind.
+    near.io.write_u8(1).await.expect("writes");
+    near.io.flush().await.expect("flushes");
+    assert_eq!(far.io.read_u8().await.expect("reads"), 1);
+    exercise(near, far, 100_000).await;
+}
+
+#[tokio::test]
 async fn a_forced_websocket_is_not_replaced() {
     let server = Server::plain().await;
     let proxy = Middlebox::before(server.address, |_, _, _| Act::Pass).await;

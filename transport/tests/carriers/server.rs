@@ -9,7 +9,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -19,7 +19,7 @@ use yonder_transport::carrier::{Carrier, CarrierKind};
 use yonder_transport::poll::{PollConfig, PollServer};
 use yonder_transport::tls::Pin;
 use yonder_transport::token::SecretToken;
-use yonder_transport::websocket::{WebSocketStream, upgrade_response};
+use yonder_transport::websocket::{WebSocketStream, echo_asked, upgrade_response};
 use yonder_transport::{LINK_ROUTE, TOKEN_HEADER, VERSION, VERSION_HEADER, tune_carrier_socket};
 
 pub(crate) const TOKEN: &str = "a-token-for-tests";
@@ -190,10 +190,11 @@ impl State {
                 Ok(response) => {
                     let upgrade = hyper::upgrade::on(&mut request);
                     let opened = self.opened.clone();
+                    let echo = echo_asked(request.headers());
                     self.upgrades.spawn(async move {
                         let io = TokioIo::new(upgrade.await.expect("upgraded"));
                         let mut stream = WebSocketStream::server(io, Bytes::new());
-                        stream.flush().await.expect("greets");
+                        stream.echo(echo).await.expect("greets");
                         let carrier = Carrier::new(stream, CarrierKind::WebSocket, "WebSocket");
                         opened.send(carrier).await.expect("the test is there");
                     });

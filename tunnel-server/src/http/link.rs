@@ -1,5 +1,6 @@
 //! `/link`: hands carriers to the hub, whether they come as a WebSocket upgrade or as plain requests.
 
+use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -8,6 +9,7 @@ use http_body_util::BodyExt;
 use hyper::body::Body as HttpBody;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -15,7 +17,7 @@ use tokio_util::task::TaskTracker;
 use yonder_protocol::limits::HANDSHAKE_TIMEOUT;
 use yonder_transport::carrier::{Carrier, CarrierKind};
 use yonder_transport::poll::{PollConfig, PollServer};
-use yonder_transport::websocket::{WebSocketStream, upgrade_response};
+use yonder_transport::websocket::{WebSocketStream, echo_asked, upgrade_response};
 
 use super::answer::{self, Body};
 use super::request::drain;
@@ -65,7 +67,8 @@ impl LinkRoute {
         match upgrade_response(&request) {
             Ok(response) => {
                 let upgrade = hyper::upgrade::on(&mut request);
-                let serve = serve_upgraded(self.hub.clone(), upgrade);
+                let echo = echo_asked(request.headers());
+                let serve = serve_upgraded(self.hub.clone(), upgrade, echo);
                 self.tasks
                     .spawn(self.stop.clone().run_until_cancelled_owned(serve));
                 response.map(|()| answer::empty())
@@ -98,8 +101,8 @@ async fn hand_over(
     }
 }
 
-/// Serves the carrier that an answered upgrade becomes.
-async fn serve_upgraded(hub: Arc<Hub>, upgrade: OnUpgrade) {
+/// Serves the carrier that an answered upgrade becomes, after its first `echo` bytes were sent back.
+async fn serve_upgraded(hub: Arc<Hub>, upgrade: OnUpgrade, echo: usize) {
     let upgraded = match timeout(HANDSHAKE_TIMEOUT, upgrade).await {
         Ok(Ok(upgraded)) => upgraded,
         Ok(Err(error)) => return tracing::debug!(%error, "a client left during the upgrade"),
@@ -114,12 +117,28 @@ async fn serve_upgraded(hub: Arc<Hub>, upgrade: OnUpgrade) {
                 None => "websocket".to_owned(),
             };
             let websocket = WebSocketStream::server(stream, parts.read_buf);
-            Carrier::new(websocket, CarrierKind::WebSocket, description)
+            proven(websocket, echo, description).await
         }
         Err(upgraded) => {
             let websocket = WebSocketStream::server(TokioIo::new(upgraded), Bytes::new());
-            Carrier::new(websocket, CarrierKind::WebSocket, "websocket")
+            proven(websocket, echo, "websocket".to_owned()).await
         }
     };
-    hub.serve_carrier(carrier).await;
+    match carrier {
+        Ok(carrier) => hub.serve_carrier(carrier).await,
+        Err(error) => tracing::debug!(%error, "a client left before its WebSocket was proven"),
+    }
+}
+
+/// The carrier of `websocket` once its first `echo` bytes went back.
+async fn proven<T>(
+    mut websocket: WebSocketStream<T>,
+    echo: usize,
+    description: String,
+) -> io::Result<Carrier>
+where
+    T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    timeout(HANDSHAKE_TIMEOUT, websocket.echo(echo)).await??;
+    Ok(Carrier::new(websocket, CarrierKind::WebSocket, description))
 }

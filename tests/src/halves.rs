@@ -200,7 +200,12 @@ impl Desktop {
 
     /// `tunnel-desktop proxy`, and the proxy's URL with its credential.
     pub async fn proxy(server: &Server, url: &str) -> (Self, String) {
-        let mut desktop = Self::start(server, "proxy", url, &[]);
+        Self::proxy_with(server, url, &[]).await
+    }
+
+    /// [`Self::proxy`] with further arguments.
+    pub async fn proxy_with(server: &Server, url: &str, arguments: &[&str]) -> (Self, String) {
+        let mut desktop = Self::start(server, "proxy", url, arguments);
         let line = desktop.process.line().await;
         let proxy = line
             .strip_prefix("proxy ")

@@ -9,11 +9,13 @@
     reason = "a harness of tests: a panic is how it reports"
 )]
 
+pub mod client;
 pub mod cut;
 pub mod halves;
 pub mod process;
 pub mod reverse_proxy;
 pub mod site;
+pub mod vite;
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant};

@@ -1,13 +1,14 @@
 //! A target for tunnels: a web server with endpoints that move much, stream, or stay open.
 
 use std::convert::Infallible;
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use futures_util::{SinkExt as _, StreamExt as _};
+use futures_util::{SinkExt as _, Stream, StreamExt as _};
 use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::body::{Frame, Incoming};
 use hyper::header::{
@@ -19,6 +20,7 @@ use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use sha2::{Digest as _, Sha256};
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
 use tokio_websockets::ServerBuilder;
@@ -35,14 +37,23 @@ const PIECE: usize = 64 * 1024;
 /// | `/download?BYTES` | that many pseudo-random bytes with a `Content-Length` |
 /// | `/upload` | the SHA-256 of the request body, in hex |
 /// | `/events` | an event every 50 ms, each the time of its sending in ms since the epoch |
+/// | `/steps` | an event numbered 1, and each following one after another request of `/step` |
+/// | `/step` | lets `/steps` go on |
 /// | `/websocket` | echoes messages |
 /// | anything else | the path, as text |
 #[derive(Debug)]
 pub struct Site {
     /// Where it listens.
     pub address: SocketAddr,
-    requests: Arc<AtomicU64>,
+    shared: Arc<Shared>,
     _tasks: JoinSet<()>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    requests: AtomicU64,
+    /// A permit for each event that `/steps` may send.
+    steps: Semaphore,
 }
 
 impl Site {
@@ -55,19 +66,22 @@ impl Site {
     pub async fn start_on(address: &str) -> Self {
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let requests = Arc::new(AtomicU64::new(0));
+        let shared = Arc::new(Shared {
+            requests: AtomicU64::new(0),
+            steps: Semaphore::new(1),
+        });
         let mut tasks = JoinSet::new();
-        tasks.spawn(accept(listener, Arc::clone(&requests)));
+        tasks.spawn(accept(listener, Arc::clone(&shared)));
         Self {
             address,
-            requests,
+            shared,
             _tasks: tasks,
         }
     }
 
     /// Requests answered so far.
     pub fn requests(&self) -> u64 {
-        self.requests.load(Ordering::Relaxed)
+        self.shared.requests.load(Ordering::Relaxed)
     }
 
     /// The URL of `path` as a browser on the server's own machine would write it.
@@ -76,7 +90,7 @@ impl Site {
     }
 }
 
-async fn accept(listener: TcpListener, requests: Arc<AtomicU64>) {
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
@@ -84,11 +98,11 @@ async fn accept(listener: TcpListener, requests: Arc<AtomicU64>) {
             continue;
         };
         stream.set_nodelay(true).unwrap();
-        let requests = Arc::clone(&requests);
+        let shared = Arc::clone(&shared);
         connections.spawn(async move {
             let service = service_fn(move |request| {
-                requests.fetch_add(1, Ordering::Relaxed);
-                answer(request)
+                shared.requests.fetch_add(1, Ordering::Relaxed);
+                answer(request, Arc::clone(&shared))
             });
             // A client that goes away in the middle is part of the tests.
             let _ = hyper::server::conn::http1::Builder::new()
@@ -101,7 +115,10 @@ async fn accept(listener: TcpListener, requests: Arc<AtomicU64>) {
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-async fn answer(mut request: Request<Incoming>) -> Result<Response<Body>, hyper::Error> {
+async fn answer(
+    mut request: Request<Incoming>,
+    shared: Arc<Shared>,
+) -> Result<Response<Body>, hyper::Error> {
     let path = request.uri().path().to_owned();
     let response = match path.as_str() {
         "/" => html(PAGE),
@@ -123,6 +140,11 @@ async fn answer(mut request: Request<Incoming>) -> Result<Response<Body>, hyper:
             text(hex(&hash.finalize()))
         }
         "/events" => events(),
+        "/steps" => steps(shared),
+        "/step" => {
+            shared.steps.add_permits(1);
+            text(path)
+        }
         "/websocket" => websocket(&mut request),
         other => text(other.to_owned()),
     };
@@ -235,14 +257,31 @@ fn download(bytes: u64) -> Response<Body> {
 }
 
 fn events() -> Response<Body> {
-    let frames = futures_util::stream::unfold((), |()| async {
+    let events = futures_util::stream::unfold((), |()| async {
         tokio::time::sleep(Duration::from_millis(50)).await;
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default()
             .as_millis();
-        Some((Ok(Frame::data(Bytes::from(format!("data: {now}\n\n")))), ()))
+        Some((event(now), ()))
     });
+    event_stream(events)
+}
+
+fn steps(shared: Arc<Shared>) -> Response<Body> {
+    let events = futures_util::stream::unfold((shared, 1_u32), |(shared, number)| async move {
+        shared.steps.acquire().await.ok()?.forget();
+        Some((event(number), (shared, number + 1)))
+    });
+    event_stream(events)
+}
+
+fn event(data: impl Display) -> Frame<Bytes> {
+    Frame::data(Bytes::from(format!("data: {data}\n\n")))
+}
+
+fn event_stream(events: impl Stream<Item = Frame<Bytes>> + Send + 'static) -> Response<Body> {
+    let frames = events.map(Ok);
     let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
     response
         .headers_mut()

@@ -2,6 +2,7 @@
 //! packages that the end-to-end tests run.
 
 use std::io::{IsTerminal as _, Write as _};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, bail};
@@ -22,6 +23,8 @@ struct Need {
     program: &'static str,
     package: &'static str,
     tests_only: bool,
+    /// What its package would run on this machine from then on.
+    services: &'static [&'static str],
 }
 
 const NEEDS: &[Need] = &[
@@ -29,51 +32,91 @@ const NEEDS: &[Need] = &[
         program: "chromium",
         package: "chromium",
         tests_only: false,
+        services: &[],
     },
     Need {
         program: "curl",
         package: "curl",
         tests_only: true,
+        services: &[],
     },
     Need {
         program: "nc",
         package: "netcat-openbsd",
         tests_only: true,
+        services: &[],
     },
     Need {
         program: "nginx",
         package: "nginx-light",
         tests_only: true,
+        services: &["nginx.service"],
+    },
+    Need {
+        program: "haproxy",
+        package: "haproxy",
+        tests_only: true,
+        services: &["haproxy.service"],
+    },
+    Need {
+        program: "apache2",
+        package: "apache2-bin",
+        tests_only: true,
+        services: &[],
+    },
+    Need {
+        program: "caddy",
+        package: "caddy",
+        tests_only: true,
+        services: &["caddy.service"],
+    },
+    Need {
+        program: "lighttpd",
+        package: "lighttpd",
+        tests_only: true,
+        services: &["lighttpd.service"],
+    },
+    Need {
+        program: "varnishd",
+        package: "varnish",
+        tests_only: true,
+        services: &["varnish.service", "varnishncsa.service"],
     },
     Need {
         program: "redis-server",
         package: "redis-server",
         tests_only: true,
+        services: &["redis-server.service"],
     },
     Need {
         program: "redis-cli",
         package: "redis-tools",
         tests_only: true,
+        services: &[],
     },
     Need {
         program: "node",
         package: "nodejs",
         tests_only: true,
+        services: &[],
     },
     Need {
         program: "npm",
         package: "npm",
         tests_only: true,
+        services: &[],
     },
     Need {
         program: "Xvfb",
         package: "xvfb",
         tests_only: true,
+        services: &[],
     },
     Need {
         program: "cc",
         package: "gcc",
         tests_only: true,
+        services: &[],
     },
 ];
 
@@ -87,7 +130,7 @@ const BROWSERS: &[&str] = &[
 
 /// Installs what `scope` needs and this machine lacks; quick when nothing is missing.
 pub(crate) fn ensure(scope: Scope) -> anyhow::Result<()> {
-    let missing: Vec<&str> = NEEDS
+    let missing: Vec<&Need> = NEEDS
         .iter()
         .filter(|need| scope == Scope::Everything || !need.tests_only)
         .filter(|need| {
@@ -98,7 +141,6 @@ pub(crate) fn ensure(scope: Scope) -> anyhow::Result<()> {
             };
             !names.iter().any(|name| exists(name))
         })
-        .map(|need| need.package)
         .collect();
     if !missing.is_empty() {
         install_packages(&missing)?;
@@ -119,7 +161,8 @@ pub(crate) fn run_all() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn install_packages(packages: &[&str]) -> anyhow::Result<()> {
+fn install_packages(missing: &[&Need]) -> anyhow::Result<()> {
+    let packages: Vec<&str> = missing.iter().map(|need| need.package).collect();
     let list = packages.join(" ");
     if !exists("apt-get") {
         bail!(
@@ -139,23 +182,91 @@ fn install_packages(packages: &[&str]) -> anyhow::Result<()> {
     } else if !root {
         bail!("these packages are needed: run `sudo apt-get install {list}` once");
     }
-    let apt = |arguments: &[&str]| {
-        let mut command = if root {
-            Command::new("apt-get")
-        } else {
-            let mut sudo = Command::new("sudo");
-            sudo.arg("apt-get");
-            sudo
-        };
-        command
-            .args(arguments)
-            .env("DEBIAN_FRONTEND", "noninteractive");
-        command
-    };
-    run(&mut apt(&["update", "-qq"]))?;
+    run(&mut apt(root, &["update", "-qq"]))?;
     let mut arguments = vec!["install", "-y", "-qq", "--no-install-recommends"];
     arguments.extend(packages);
-    run(&mut apt(&arguments))
+    let quiet = QuietServices::begin(root)?;
+    let installed = run(&mut apt(root, &arguments));
+    drop(quiet);
+    installed?;
+    let services: Vec<&str> = missing
+        .iter()
+        .flat_map(|need| need.services)
+        .copied()
+        .collect();
+    if exists("systemctl") && !services.is_empty() {
+        // Tests start the programs themselves; as services they would hold ports 80 and 6379 from the next start on.
+        run(privileged(root, "systemctl")
+            .args(["disable", "--quiet"])
+            .args(services))?;
+    }
+    Ok(())
+}
+
+/// `program` with all privileges.
+fn privileged(root: bool, program: &str) -> Command {
+    if root {
+        Command::new(program)
+    } else {
+        let mut sudo = Command::new("sudo");
+        sudo.arg(program);
+        sudo
+    }
+}
+
+fn apt(root: bool, arguments: &[&str]) -> Command {
+    let mut command = if root {
+        Command::new("apt-get")
+    } else {
+        // sudo drops the environment; `env` sets this on its far side.
+        let mut sudo = Command::new("sudo");
+        sudo.args(["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"]);
+        sudo
+    };
+    command
+        .args(arguments)
+        .env("DEBIAN_FRONTEND", "noninteractive");
+    command
+}
+
+/// While it lives, packages that are installed do not start their services: several want port 80, and one that does
+/// not get it fails its installation. A policy that the machine has already stays as it is.
+struct QuietServices {
+    root: bool,
+    /// Whether the policy is ours to remove.
+    ours: bool,
+}
+
+impl QuietServices {
+    /// What Debian's packages ask before they start a service; 101 says no.
+    const POLICY: &str = "/usr/sbin/policy-rc.d";
+
+    fn begin(root: bool) -> anyhow::Result<Self> {
+        let ours = !Path::new(Self::POLICY).exists();
+        if ours {
+            let folder = workspace().join("target/xtask");
+            std::fs::create_dir_all(&folder)
+                .with_context(|| format!("could not create {}", folder.display()))?;
+            let policy = folder.join("policy-rc.d");
+            std::fs::write(&policy, "#!/bin/sh\nexit 101\n")
+                .with_context(|| format!("could not write {}", policy.display()))?;
+            run(privileged(root, "install")
+                .args(["-m", "755"])
+                .arg(&policy)
+                .arg(Self::POLICY))?;
+        }
+        Ok(Self { root, ours })
+    }
+}
+
+impl Drop for QuietServices {
+    fn drop(&mut self) {
+        if self.ours
+            && let Err(error) = run(privileged(self.root, "rm").args(["-f", Self::POLICY]))
+        {
+            eprintln!("{error:#}; remove {} yourself", Self::POLICY);
+        }
+    }
 }
 
 /// Whether we run with all privileges.

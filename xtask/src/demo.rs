@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::process::{Background, cargo, pause, run, workspace};
+use crate::process::{Background, cargo, pause, run, target_folder};
 use crate::setup::{Scope, ensure, is_root};
 use crate::site;
 
@@ -216,9 +216,7 @@ fn has_display() -> bool {
 }
 
 fn binary(name: &str) -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| workspace().join("target"), PathBuf::from);
-    target.join("debug").join(name)
+    target_folder().join("debug").join(name)
 }
 
 fn program(name: &str) -> Command {

@@ -1,4 +1,4 @@
-//! The workspace's own commands: `cargo xtask setup`, `test` and `demo`.
+//! The workspace's own commands: `cargo xtask setup`, `test`, `demo` and `bench`.
 //!
 //! This program runs other programs and talks to a person at a terminal, so printing is its job.
 #![allow(
@@ -7,6 +7,7 @@
     reason = "a command for people at a terminal"
 )]
 
+mod bench;
 mod demo;
 mod process;
 mod setup;
@@ -33,6 +34,9 @@ enum Command {
     Test(test::Arguments),
     /// Show the whole system at work on this machine.
     Demo(demo::Arguments),
+    /// Measure both halves beside direct TCP and `ssh -D`; `bench --help` lists the options.
+    #[command(disable_help_flag = true)]
+    Bench(bench::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -40,6 +44,7 @@ fn main() -> ExitCode {
         Command::Setup => setup::run_all(),
         Command::Test(arguments) => test::run_all(&arguments),
         Command::Demo(arguments) => demo::run_demo(&arguments),
+        Command::Bench(arguments) => bench::run_bench(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -11,6 +11,8 @@ mod curl;
 mod forward;
 mod idle;
 mod mcp;
+mod outages;
+mod reload;
 mod replaced;
 mod resume;
 mod reverse_proxies;

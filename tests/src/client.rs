@@ -200,7 +200,8 @@ impl Client {
 pub struct LiveSocket {
     echoes: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
-    task: JoinSet<()>,
+    /// How the socket failed, if it did.
+    task: JoinSet<Result<(), String>>,
 }
 
 impl LiveSocket {
@@ -220,12 +221,14 @@ impl LiveSocket {
             async move {
                 while !stop.load(Ordering::Relaxed) {
                     let number = echoes.load(Ordering::Relaxed).to_string();
-                    socket.send(Message::text(number.clone())).await.unwrap();
-                    let answer = socket.next().await;
-                    let answer = answer.expect("the WebSocket stays open").unwrap();
+                    let sent = socket.send(Message::text(number.clone())).await;
+                    sent.map_err(|error| error.to_string())?;
+                    let answer = socket.next().await.ok_or("the WebSocket was closed")?;
+                    let answer = answer.map_err(|error| error.to_string())?;
                     assert_eq!(answer.as_text(), Some(number.as_str()));
                     echoes.fetch_add(1, Ordering::Relaxed);
                 }
+                Ok(())
             }
         });
         Self { echoes, stop, task }
@@ -241,7 +244,7 @@ impl LiveSocket {
         let wanted = self.echoes() + count;
         eventually("the WebSocket carries messages", async || {
             if let Some(end) = self.task.try_join_next() {
-                end.expect("the WebSocket stays whole");
+                end.unwrap().expect("the WebSocket stays whole");
             }
             (self.echoes() >= wanted).then_some(()).ok_or("silent")
         })
@@ -252,7 +255,7 @@ impl LiveSocket {
     pub async fn ends(mut self) {
         let end = timeout(PATIENCE, self.task.join_next()).await;
         let end = end.expect("the WebSocket ends rather than hangs");
-        assert!(end.is_some_and(|end| end.is_err()), "it was not lost");
+        assert!(end.unwrap().unwrap().is_err(), "it was not lost");
     }
 
     /// Ends it after requiring that it has lost nothing.
@@ -260,6 +263,6 @@ impl LiveSocket {
         self.goes_on(1).await;
         self.stop.store(true, Ordering::Relaxed);
         let end = timeout(PATIENCE, self.task.join_next()).await;
-        end.expect("the last echo").unwrap().unwrap();
+        end.expect("the last echo").unwrap().unwrap().unwrap();
     }
 }

@@ -8,8 +8,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use crate::eventually;
 use crate::process::{Process, output, program};
+use crate::{PATIENCE, eventually};
 
 /// A running server half with a state directory of its own.
 #[derive(Debug)]
@@ -18,6 +18,7 @@ pub struct Server {
     pub process: Process,
     /// Where it listens, as it said.
     pub url: String,
+    arguments: Vec<String>,
     state: TempDir,
 }
 
@@ -30,24 +31,24 @@ impl Server {
     /// A server half with further arguments after `serve`.
     pub async fn start_with(arguments: &[&str]) -> Self {
         let state = tempfile::tempdir().expect("a temporary folder");
-        let mut process = Process::start(
-            Command::new(program("tunnel-server"))
-                .args(["serve", "--listen", "127.0.0.1:0", "--log", "debug"])
-                .args(arguments)
-                .arg("--state-dir")
-                .arg(state.path())
-                .stdin(Stdio::null()),
-        );
-        let line = process.line().await;
-        let url = line
-            .strip_prefix("listening on ")
-            .unwrap_or_else(|| panic!("unexpected first line {line:?}"))
-            .to_owned();
+        let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+        let (process, url) = serve("127.0.0.1:0", state.path(), &arguments).await;
         Self {
             process,
             url,
+            arguments,
             state,
         }
+    }
+
+    /// Ends it by `signal`, such as `TERM` or `KILL`, and starts another with the same port and state directory.
+    pub async fn restart(&mut self, signal: &str) {
+        let address = format!("127.0.0.1:{}", self.port());
+        self.process.signal(signal).await;
+        self.process.wait_within(PATIENCE).await;
+        let (process, url) = serve(&address, self.state.path(), &self.arguments).await;
+        assert_eq!(url, self.url);
+        self.process = process;
     }
 
     /// The state directory, which on one machine both halves share.
@@ -143,6 +144,24 @@ impl Server {
             .await;
         answer["value"].clone()
     }
+}
+
+/// Starts `tunnel-server serve`; the program and the URL that it says it listens on.
+async fn serve(listen: &str, state: &Path, arguments: &[String]) -> (Process, String) {
+    let mut process = Process::start(
+        Command::new(program("tunnel-server"))
+            .args(["serve", "--listen", listen, "--log", "debug"])
+            .args(arguments)
+            .arg("--state-dir")
+            .arg(state)
+            .stdin(Stdio::null()),
+    );
+    let line = process.line().await;
+    let url = line
+        .strip_prefix("listening on ")
+        .unwrap_or_else(|| panic!("unexpected first line {line:?}"))
+        .to_owned();
+    (process, url)
 }
 
 /// A running desktop half.

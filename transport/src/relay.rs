@@ -38,15 +38,15 @@ const PIECES_PER_POLL: usize = 16;
 /// Counts what a relay moves.
 pub trait Meter: Send + Sync + 'static {
     /// `bytes` were written to the socket.
-    fn to_socket(&self, bytes: usize);
+    fn wrote(&self, bytes: usize);
     /// `bytes` of the socket were handed to the link.
-    fn from_socket(&self, bytes: usize);
+    fn took(&self, bytes: usize);
 }
 
 /// Counts nothing.
 impl Meter for () {
-    fn to_socket(&self, _: usize) {}
-    fn from_socket(&self, _: usize) {}
+    fn wrote(&self, _: usize) {}
+    fn took(&self, _: usize) {}
 }
 
 /// Which side broke a relay off, and why. The other one has been reset.

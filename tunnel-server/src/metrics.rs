@@ -86,11 +86,11 @@ impl Default for Metrics {
 }
 
 impl Meter for Metrics {
-    fn to_socket(&self, bytes: usize) {
+    fn wrote(&self, bytes: usize) {
         self.bytes_to_targets.inc_by(bytes as u64);
     }
 
-    fn from_socket(&self, bytes: usize) {
+    fn took(&self, bytes: usize) {
         self.bytes_from_targets.inc_by(bytes as u64);
     }
 }

@@ -52,7 +52,7 @@ impl LocalSocket {
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.tcp.try_write(bytes)?;
         self.moved.fetch_add(written as u64, Ordering::Relaxed);
-        self.meter.to_socket(written);
+        self.meter.wrote(written);
         Ok(written)
     }
 
@@ -110,7 +110,7 @@ impl LocalSocket {
     /// Counts bytes of the socket that the link took.
     pub(super) fn count_read(&self, bytes: usize) {
         self.moved.fetch_add(bytes as u64, Ordering::Relaxed);
-        self.meter.from_socket(bytes);
+        self.meter.took(bytes);
     }
 
     /// Bytes moved so far, both ways.

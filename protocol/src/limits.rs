@@ -26,8 +26,12 @@ pub const DESKTOP_QUEUE_BYTES: usize = 64 * 1024 * 1024;
 /// Bytes queued over all tunnels of the server half.
 pub const SERVER_QUEUE_BYTES: usize = 256 * 1024 * 1024;
 
-/// Sent but unacknowledged bytes that a link keeps for replay on its next carrier.
-pub const REPLAY_BYTES: usize = 16 * 1024 * 1024;
+/// Lanes of one link, each with a carrier of its own: enough that bulk, lost packets and small traffic keep out of each
+/// other's way, few enough for proxies that give a desktop a handful of connections.
+pub const LANES_PER_LINK: usize = 4;
+
+/// Sent but unacknowledged bytes that a lane keeps for replay on its next carrier: one stream's largest window.
+pub const REPLAY_BYTES: usize = 8 * 1024 * 1024;
 
 /// How long a link without a carrier keeps its tunnels.
 pub const RESUME_GRACE: Duration = Duration::from_secs(30);
@@ -35,8 +39,9 @@ pub const RESUME_GRACE: Duration = Duration::from_secs(30);
 /// Silence after which a half sends a ping: a third of the shortest idle limit seen in proxies (50 s).
 pub const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// A carrier is dead when nothing arrived for this long after a ping.
-pub const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(10);
+/// A carrier is dead when nothing arrived for this long after a ping. Whoever receives acknowledges at least every second, so
+/// a slow line that still moves is not taken for dead.
+pub const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Limit of each step of getting a carrier: TCP connect, TLS handshake, upgrade, first message.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);

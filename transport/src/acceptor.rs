@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rand::RngExt;
 use subtle::ConstantTimeEq;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, timeout};
 use yonder_protocol::limits::TUNNELS_PER_LINK;
 use yonder_protocol::link::hello::{Answer, Hello, Refusal, Welcome};
@@ -20,7 +20,8 @@ use crate::driver::{Driver, Resumption, ServerSource, Source};
 pub use crate::handshake::HandshakeError;
 use crate::handshake::{read_hello, refuse};
 use crate::hub::Hub;
-use crate::link::{Incoming, Link, LinkConfig, LinkPhase};
+use crate::lanes::Lanes;
+use crate::link::{Incoming, IncomingStream, Link, LinkConfig, LinkPhase};
 use crate::wire::Wire;
 
 /// Links that one server half holds, those waiting for a carrier included: far more than people share a host,
@@ -37,6 +38,8 @@ pub enum Accepted {
     New(NewLink),
     /// It carries a link that was there before.
     Resumed(LinkId),
+    /// It carries a further lane of a link.
+    Widened(LinkId),
 }
 
 /// A new link and what its client said of itself.
@@ -85,19 +88,36 @@ struct State {
 
 struct Entry {
     secret: ResumeSecret,
-    carriers: mpsc::Sender<Resumption>,
-    hub: Arc<Hub>,
+    lanes: Arc<Lanes>,
+    /// Where the carriers of each lane go, by its number.
+    carriers: HashMap<u32, mpsc::Sender<Resumption>>,
+    /// Where streams go that the client opens. Held weakly, so that their reader learns the end of the link.
+    streams: mpsc::WeakSender<IncomingStream>,
 }
 
-/// Takes the link off the registry when its driver ends.
+/// Takes a lane off the registry when its driver ends, and with the main one the link.
 struct Registration {
     registry: Arc<Registry>,
     id: LinkId,
+    lane: u32,
+    lanes: Arc<Lanes>,
+    hub: Arc<Hub>,
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.registry.lock().links.remove(&self.id);
+        let mut state = self.registry.lock();
+        if self.lane == 0 {
+            state.links.remove(&self.id);
+            drop(state);
+            self.lanes.main_is_over();
+        } else {
+            if let Some(entry) = state.links.get_mut(&self.id) {
+                entry.carriers.remove(&self.lane);
+            }
+            drop(state);
+            self.lanes.remove(&self.hub);
+        }
     }
 }
 
@@ -152,7 +172,7 @@ impl Acceptor {
             let mut state = self.registry.lock();
             state.draining = true;
             for entry in state.links.values() {
-                entry.hub.request_close(code, text.to_owned());
+                entry.lanes.request_close(code, text);
             }
         }
         self.config.tasks.close();
@@ -162,16 +182,14 @@ impl Acceptor {
     }
 
     fn admit(&self, wire: Wire, hello: Hello) -> Result<Accepted, (Wire, Refusal)> {
+        if !hello.link.is_new() {
+            return self.resume(wire, &hello);
+        }
         if hello.lane != 0 {
-            let text =
-                "this version has one lane per link; install the same release on both halves";
+            let text = "a new link begins with lane 0";
             return Err((wire, Refusal::new(RefusalCode::Malformed, text)));
         }
-        if hello.link.is_new() {
-            self.create(wire, hello).map(Accepted::New)
-        } else {
-            self.resume(wire, &hello)
-        }
+        self.create(wire, hello).map(Accepted::New)
     }
 
     fn welcome(&self, link: LinkId) -> Welcome {
@@ -199,7 +217,10 @@ impl Acceptor {
             hello.window,
             Arc::clone(&self.config.budget),
             phase,
+            Arc::new(Notify::new()),
         ));
+        let lanes = Lanes::new(Arc::clone(&hub));
+        let (streams, incoming) = mpsc::channel(TUNNELS_PER_LINK);
         let (carriers, resumptions) = mpsc::channel(RESUMPTIONS_WAITING);
         {
             let mut state = self.registry.lock();
@@ -223,17 +244,41 @@ impl Acceptor {
             state.links.insert(
                 id,
                 Entry {
-                    secret: hello.secret,
-                    carriers,
-                    hub: Arc::clone(&hub),
+                    secret: hello.secret.clone(),
+                    lanes: Arc::clone(&lanes),
+                    carriers: HashMap::from([(0, carriers)]),
+                    streams: streams.downgrade(),
                 },
             );
         }
+        wire.queue([Answer::Welcome(self.welcome(id)).encode()]);
+        self.drive(wire, &hello, hub, Arc::clone(&lanes), resumptions, streams);
+        Ok(NewLink {
+            link: Link::new(lanes),
+            incoming: Incoming::new(incoming),
+            role: hello.role,
+            session: hello.session,
+            agent: hello.agent,
+        })
+    }
+
+    /// Starts the driver of a lane whose client was welcomed at byte 0.
+    fn drive(
+        &self,
+        wire: Wire,
+        hello: &Hello,
+        hub: Arc<Hub>,
+        lanes: Arc<Lanes>,
+        carriers: mpsc::Receiver<Resumption>,
+        streams: mpsc::Sender<IncomingStream>,
+    ) {
         let registration = Registration {
             registry: Arc::clone(&self.registry),
-            id,
+            id: hub.id,
+            lane: hello.lane,
+            lanes,
+            hub: Arc::clone(&hub),
         };
-        wire.queue([Answer::Welcome(self.welcome(id)).encode()]);
         let lane = Lane::new(
             LaneConfig {
                 side: Side::Server,
@@ -248,23 +293,42 @@ impl Acceptor {
             },
             Duration::ZERO,
         );
-        let (streams, incoming) = mpsc::channel(TUNNELS_PER_LINK);
-        let driver = Driver::new(lane, Arc::clone(&hub), streams);
+        let driver = Driver::new(lane, hub, streams);
         let source = Source::Server(ServerSource {
-            carriers: resumptions,
+            carriers,
             grace: self.config.grace,
         });
         self.config.tasks.spawn(async move {
             let _registration = registration;
             driver.run(wire, 0, source).await;
         });
-        Ok(NewLink {
-            link: Link::new(hub),
-            incoming: Incoming::new(incoming),
-            role: hello.role,
-            session: hello.session,
-            agent: hello.agent,
-        })
+    }
+
+    /// Makes a further lane of a link whose client has proven itself. `streams` is where its streams go.
+    fn widen(
+        &self,
+        mut wire: Wire,
+        hello: &Hello,
+        lanes: Arc<Lanes>,
+        carriers: mpsc::Receiver<Resumption>,
+        streams: mpsc::Sender<IncomingStream>,
+    ) -> Accepted {
+        let hub = Arc::new(Hub::new(
+            hello.link,
+            self.config.window,
+            hello.window,
+            Arc::clone(&self.config.budget),
+            LinkPhase::Up {
+                since: Instant::now(),
+                kind: wire.kind,
+                description: wire.description.clone(),
+            },
+            lanes.main().crowded(),
+        ));
+        lanes.add(Arc::clone(&hub));
+        wire.queue([Answer::Welcome(self.welcome(hello.link)).encode()]);
+        self.drive(wire, hello, hub, lanes, carriers, streams);
+        Accepted::Widened(hello.link)
     }
 
     fn resume(&self, wire: Wire, hello: &Hello) -> Result<Accepted, (Wire, Refusal)> {
@@ -274,20 +338,34 @@ impl Acceptor {
                 "the server half does not know this link any more: its grace ended or the server was restarted",
             )
         };
-        let found = {
-            let state = self.registry.lock();
-            state
-                .links
-                .get(&hello.link)
-                .map(|entry| (entry.secret.clone(), entry.carriers.clone()))
+        let wrong_secret = || {
+            let text = "the resume secret does not belong to this link";
+            Refusal::new(RefusalCode::BadSecret, text)
         };
-        let Some((secret, carriers)) = found else {
+        let mut state = self.registry.lock();
+        let Some(entry) = state.links.get_mut(&hello.link) else {
             return Err((wire, unknown()));
         };
-        if !bool::from(secret.expose().ct_eq(hello.secret.expose())) {
-            let text = "the resume secret does not belong to this link";
-            return Err((wire, Refusal::new(RefusalCode::BadSecret, text)));
+        if !bool::from(entry.secret.expose().ct_eq(hello.secret.expose())) {
+            return Err((wire, wrong_secret()));
         }
+        let Some(carriers) = entry.carriers.get(&hello.lane).cloned() else {
+            // Lanes are numbered upwards; one that received something was here before and is over.
+            let streams = entry.streams.upgrade();
+            let (Some(streams), 0) = (streams, hello.received) else {
+                return Err((wire, unknown()));
+            };
+            if entry.carriers.len() >= self.config.lanes {
+                let text = format!("a link has at most {} lanes", self.config.lanes);
+                return Err((wire, Refusal::new(RefusalCode::Overloaded, text)));
+            }
+            let (carriers, resumptions) = mpsc::channel(RESUMPTIONS_WAITING);
+            entry.carriers.insert(hello.lane, carriers);
+            let lanes = Arc::clone(&entry.lanes);
+            drop(state);
+            return Ok(self.widen(wire, hello, lanes, resumptions, streams));
+        };
+        drop(state);
         let resumption = Resumption {
             wire,
             peer_received: hello.received,

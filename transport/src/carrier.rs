@@ -36,6 +36,12 @@ pub enum CarrierKind {
 }
 
 impl CarrierKind {
+    /// Whether a link may have several of this kind at once. Requests would only compete for the few connections that a
+    /// proxy gives a client, and a process may ask a person for a password.
+    pub fn is_multipliable(self) -> bool {
+        matches!(self, Self::WebSocket | Self::Memory)
+    }
+
     /// The name that status and settings use.
     pub fn name(self) -> &'static str {
         match self {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rand::RngExt;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 use yonder_protocol::limits::TUNNELS_PER_LINK;
 use yonder_protocol::link::hello::{Hello, Welcome};
@@ -16,6 +16,8 @@ use crate::carrier::{Connect, ConnectError};
 use crate::driver::{ClientSource, Driver, Source};
 use crate::handshake::{HandshakeError, greet};
 use crate::hub::Hub;
+use crate::lanes::Lanes;
+use crate::lanes::spread::Spread;
 use crate::link::{Incoming, Link, LinkConfig, LinkPhase};
 
 /// What the client attaches for.
@@ -101,7 +103,8 @@ pub async fn connect(
     let (wire, welcome) = greet(carrier, &hello, config.handshake_timeout).await?;
     hello.link = welcome.link;
 
-    let lane = Lane::new(lane_config(&config, &welcome), Duration::ZERO);
+    let lane_config = lane_config(&config, &welcome);
+    let lane = Lane::new(lane_config.clone(), Duration::ZERO);
     let phase = LinkPhase::Up {
         since: Instant::now(),
         kind: wire.kind,
@@ -113,21 +116,36 @@ pub async fn connect(
         welcome.window,
         Arc::clone(&config.budget),
         phase,
+        Arc::new(Notify::new()),
     ));
     let (streams, incoming) = mpsc::channel(TUNNELS_PER_LINK);
-    let source = Source::Client(ClientSource {
-        connector,
-        hello,
-        grace: welcome.grace,
-        handshake_timeout: config.handshake_timeout,
-        backoff_max: config.backoff_max,
+    let source = Source::Client(Box::new(ClientSource::new(
+        Arc::clone(&connector),
+        hello.clone(),
+        welcome.grace,
+        &config,
+    )));
+    let lanes = Lanes::new(Arc::clone(&hub));
+    if config.lanes > 1 {
+        let spread = Spread {
+            lanes: Arc::clone(&lanes),
+            connector,
+            hello,
+            lane: lane_config,
+            link: config.clone(),
+            grace: welcome.grace,
+            incoming: streams.downgrade(),
+        };
+        config.tasks.spawn(spread.run());
+    }
+    let driver = Driver::new(lane, hub, streams);
+    let main = Arc::clone(&lanes);
+    config.tasks.spawn(async move {
+        driver.run(wire, welcome.received, source).await;
+        main.main_is_over();
     });
-    let driver = Driver::new(lane, Arc::clone(&hub), streams);
-    config
-        .tasks
-        .spawn(driver.run(wire, welcome.received, source));
     Ok(Connected {
-        link: Link::new(hub),
+        link: Link::new(lanes),
         incoming: Incoming::new(incoming),
         server_agent: welcome.agent,
     })

@@ -8,6 +8,7 @@ mod source;
 
 use std::collections::HashMap;
 use std::future::poll_fn;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,7 +22,8 @@ use yonder_protocol::link::{CloseCode, Event, Lane, Open, OpenError, SendError, 
 use yonder_protocol::{TunnelError, TunnelErrorCode};
 
 pub(crate) use self::source::{ClientSource, Resumption, ServerSource, Source};
-use crate::hub::Hub;
+use crate::carrier::Carrier;
+use crate::hub::{Hub, LOAD_INTERVAL};
 use crate::link::{CloseReason, IncomingStream, LinkPhase};
 use crate::stream::Stream;
 use crate::stream::shared::Shared;
@@ -37,14 +39,14 @@ const REQUESTS_PER_ROUND: usize = 256;
 /// How long a closing link tries to tell the peer.
 const FAREWELL_LIMIT: Duration = Duration::from_secs(1);
 
-/// How often the clocks are compared while a carrier is up, to notice that this half was asleep.
-const CLOCK_CHECK: Duration = Duration::from_secs(2);
+/// How often the clocks, and the client's network, are looked at while a carrier is up.
+const CLOCK_CHECK: Duration = Duration::from_secs(1);
 
 /// A clock that moved this much more than the check's interval means that this half was asleep.
 const CLOCK_JUMP: Duration = Duration::from_secs(5);
 
-/// After sleep the carrier is proven alive within this limit, or replaced.
-const WAKE_LIMIT: Duration = Duration::from_secs(3);
+/// After sleep or on another network the carrier is proven alive within this limit, or replaced.
+const WAKE_LIMIT: Duration = Duration::from_secs(2);
 
 /// How a carrier's time ended.
 enum Outcome {
@@ -52,6 +54,8 @@ enum Outcome {
     Lost(String),
     /// The client came with a new one.
     Replaced(Box<Resumption>),
+    /// This half, the client, has a better one.
+    Better(Carrier),
     /// The link is over; the peer is to be told when the code is there.
     Closed(CloseReason),
 }
@@ -69,6 +73,9 @@ pub(crate) struct Driver {
     farewell: Option<CloseReason>,
     timer: Pin<Box<Sleep>>,
     clock: Clock,
+    /// When the current measurement of the load began, and the bytes moved until then.
+    load_at: Duration,
+    load_bytes: u64,
 }
 
 impl Driver {
@@ -84,7 +91,9 @@ impl Driver {
             batch: Vec::new(),
             farewell: None,
             timer: Box::pin(sleep_until(start)),
-            clock: Clock::new(start),
+            clock: Clock::new(start, false),
+            load_at: Duration::ZERO,
+            load_bytes: 0,
         }
     }
 
@@ -103,7 +112,16 @@ impl Driver {
                 Outcome::Lost(error) => {
                     tracing::info!(link = %self.hub.id, carrier = %wire.kind, error, "carrier lost");
                     drop(wire);
-                    match self.reconnect(&mut source, error).await {
+                    match self.reconnect(&mut source, error, None).await {
+                        Ok(next) => next,
+                        Err(reason) => break reason,
+                    }
+                }
+                Outcome::Better(carrier) => {
+                    tracing::info!(link = %self.hub.id, from = %wire.kind, to = %carrier.kind, "changing to a better carrier");
+                    drop(wire);
+                    let reason = "changing to a better carrier".to_owned();
+                    match self.reconnect(&mut source, reason, Some(carrier)).await {
                         Ok(next) => next,
                         Err(reason) => break reason,
                     }
@@ -131,9 +149,15 @@ impl Driver {
             kind: wire.kind,
             description: wire.description.clone(),
         });
-        self.clock = Clock::new(Instant::now());
+        let up_at = Instant::now();
+        self.clock = Clock::new(up_at, source.is_client());
+        source.carrier_up(wire.kind);
         self.arm_timer();
-        poll_fn(|cx| self.poll_carrier(wire, source, cx)).await
+        let outcome = poll_fn(|cx| self.poll_carrier(wire, source, cx)).await;
+        if let Outcome::Lost(_) = outcome {
+            source.carrier_cut(up_at.elapsed());
+        }
+        outcome
     }
 
     fn now(&self) -> Duration {
@@ -155,6 +179,9 @@ impl Driver {
                 // An earlier attempt that came late, after a newer one went on: nobody waits for it.
                 tracing::debug!(link = %self.hub.id, "dropped a stale carrier");
                 continue;
+            }
+            if let Poll::Ready(carrier) = source.poll_better(cx) {
+                return Poll::Ready(Outcome::Better(carrier));
             }
             if let Some((code, text)) = self.hub.close_request() {
                 self.lane.go_away(code, text.clone());
@@ -190,13 +217,25 @@ impl Driver {
                 return Poll::Ready(Outcome::Lost(error));
             }
             if !progress {
-                self.hub.figures.update(&self.lane.stats());
+                self.note_load(now);
                 return Poll::Pending;
             }
         }
-        self.hub.figures.update(&self.lane.stats());
+        let now = self.now();
+        self.note_load(now);
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+
+    /// Publishes the lane's figures and whether it carries bulk.
+    fn note_load(&mut self, now: Duration) {
+        let stats = self.lane.stats();
+        let total = stats.sent + stats.received;
+        self.hub.note_load(&stats, total - self.load_bytes);
+        if now.saturating_sub(self.load_at) >= LOAD_INTERVAL {
+            self.load_at = now;
+            self.load_bytes = total;
+        }
     }
 
     /// Writes what is queued, then at most one more batch. Returns whether a batch was made.
@@ -231,7 +270,7 @@ impl Driver {
             if let Some(jumped) = self.clock.check(Instant::now()) {
                 wire.trim();
                 if jumped {
-                    tracing::debug!(link = %self.hub.id, "this half was asleep; proving the carrier");
+                    tracing::debug!(link = %self.hub.id, "this half was asleep or changed its network; proving the carrier");
                     self.lane.ping(WAKE_LIMIT, self.now());
                 }
             }
@@ -427,11 +466,12 @@ impl Driver {
         });
     }
 
-    /// Gets the next carrier while handles go on to be served.
+    /// Gets the next carrier, `first` if there is one already, while handles go on to be served.
     async fn reconnect(
         &mut self,
         source: &mut Source,
         error: String,
+        first: Option<Carrier>,
     ) -> Result<(Wire, u64), CloseReason> {
         self.hub.set_phase(LinkPhase::Reconnecting {
             since: Instant::now(),
@@ -441,7 +481,7 @@ impl Driver {
         let hub = Arc::clone(&self.hub);
         let received = self.lane.received();
         let next = {
-            let next = source.next(&hub, received, self.lane.resumable(), error);
+            let next = source.next(&hub, received, self.lane.resumable(), error, first);
             tokio::pin!(next);
             poll_fn(|cx| {
                 self.hub.register(cx.waker());
@@ -498,22 +538,25 @@ impl Driver {
 /// Capacity of the table of streams that an idle link keeps.
 const STREAMS_KEPT: usize = 16;
 
-/// Notices that this half was asleep: the monotonic clock stands still during suspend on some systems and the
-/// wall clock does not; a stopped process sees both jump.
+/// Notices that this half was asleep or went to another network. The monotonic clock stands still during suspend on some
+/// systems and the wall clock does not; a stopped process sees both jump.
 struct Clock {
     next: Instant,
     wall: SystemTime,
+    /// The addresses that the network gives this half; `None` where they do not matter.
+    addresses: Option<[Option<IpAddr>; 2]>,
 }
 
 impl Clock {
-    fn new(now: Instant) -> Self {
+    fn new(now: Instant, watch_network: bool) -> Self {
         Self {
             next: now + CLOCK_CHECK,
             wall: SystemTime::now(),
+            addresses: watch_network.then(own_addresses),
         }
     }
 
-    /// Compares the clocks when it is time to, and says whether they jumped.
+    /// Looks when it is time to, and says whether the carrier is in doubt.
     fn check(&mut self, now: Instant) -> Option<bool> {
         if now < self.next {
             return None;
@@ -521,7 +564,31 @@ impl Clock {
         let late = now.saturating_duration_since(self.next);
         // A wall clock set back says nothing.
         let wall = self.wall.elapsed().unwrap_or_default();
-        *self = Self::new(now);
-        Some(late > CLOCK_JUMP || wall > CLOCK_CHECK + late + CLOCK_JUMP)
+        let slept = late > CLOCK_JUMP || wall > CLOCK_CHECK + late + CLOCK_JUMP;
+        let next = Self::new(now, self.addresses.is_some());
+        let moved = next.addresses != self.addresses;
+        *self = next;
+        Some(slept || moved)
     }
+}
+
+/// The addresses from which this half would reach the IPv4 and the IPv6 internet: what the system's routes say. Nothing is
+/// sent.
+fn own_addresses() -> [Option<IpAddr>; 2] {
+    // Addresses for documentation (RFC 5737, RFC 3849), which nobody has.
+    const FAR: [(IpAddr, IpAddr); 2] = [
+        (
+            IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
+        ),
+        (
+            IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+            IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)),
+        ),
+    ];
+    FAR.map(|(any, far)| {
+        let socket = UdpSocket::bind((any, 0)).ok()?;
+        socket.connect((far, 9)).ok()?;
+        Some(socket.local_addr().ok()?.ip())
+    })
 }

@@ -27,6 +27,7 @@ mod driver;
 mod handshake;
 mod http_client;
 mod hub;
+mod lanes;
 mod wire;
 
 pub use dial::tune_carrier_socket;

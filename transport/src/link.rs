@@ -7,7 +7,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -19,6 +18,7 @@ use yonder_protocol::{Target, TunnelError, TunnelErrorCode};
 
 use crate::carrier::CarrierKind;
 use crate::hub::Hub;
+use crate::lanes::Lanes;
 use crate::stream::Stream;
 use crate::stream::shared::Shared;
 
@@ -45,6 +45,9 @@ pub struct LinkConfig {
     pub heartbeat_timeout: Duration,
     /// Limit of the greeting on a new carrier.
     pub handshake_timeout: Duration,
+    /// Lanes of one link, each with a carrier of its own. The client opens them as far as they help; the server takes no
+    /// more.
+    pub lanes: usize,
     /// Longest pause between attempts to get a carrier.
     pub backoff_max: Duration,
 }
@@ -72,13 +75,15 @@ impl LinkConfig {
             heartbeat: limits::HEARTBEAT,
             heartbeat_timeout: limits::HEARTBEAT_TIMEOUT,
             handshake_timeout: limits::HANDSHAKE_TIMEOUT,
+            lanes: limits::LANES_PER_LINK,
             backoff_max: BACKOFF_MAX,
         }
     }
 }
 
-/// Longest pause between attempts: a person who waits sees the link come back soon after the network did.
-const BACKOFF_MAX: Duration = Duration::from_secs(10);
+/// Longest pause between attempts: they go on for no longer than the grace, and whoever waits sees the link come back at once
+/// when the network does.
+const BACKOFF_MAX: Duration = Duration::from_millis(400);
 
 /// Why a link is over.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -176,8 +181,10 @@ pub enum LinkPhase {
 /// Figures of a link.
 #[derive(Clone, Debug)]
 pub struct LinkStatus {
-    /// Where it stands.
+    /// Where its main lane stands.
     pub phase: LinkPhase,
+    /// Carriers that move its bytes now.
+    pub carriers: u64,
     /// Smoothed round trip of the current carrier, once measured.
     pub round_trip: Option<Duration>,
     /// Open streams.
@@ -202,27 +209,25 @@ pub struct Link {
 
 #[derive(Debug)]
 struct Handle {
-    hub: Arc<Hub>,
+    lanes: Arc<Lanes>,
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.hub.request_close(
-            CloseCode::Detached,
-            "the other half is done with it".to_owned(),
-        );
+        self.lanes
+            .request_close(CloseCode::Detached, "the other half is done with it");
     }
 }
 
 impl Link {
-    pub(crate) fn new(hub: Arc<Hub>) -> Self {
+    pub(crate) fn new(lanes: Arc<Lanes>) -> Self {
         Self {
-            handle: Arc::new(Handle { hub }),
+            handle: Arc::new(Handle { lanes }),
         }
     }
 
     fn hub(&self) -> &Arc<Hub> {
-        &self.handle.hub
+        self.handle.lanes.main()
     }
 
     /// Names the link on both halves.
@@ -243,22 +248,21 @@ impl Link {
 
     /// Opens any stream, like [`Self::open_tunnel`].
     pub fn open(&self, open: Open) -> Result<Stream, TunnelError> {
-        let hub = self.hub();
-        if let Some(error) = hub.closed_error() {
+        if let Some(error) = self.hub().closed_error() {
             return Err(error);
         }
-        let shared = Shared::opening(
-            Arc::clone(hub),
-            open,
-            hub.peer_window as usize,
-            hub.report_step(),
-        );
+        let hub = self.handle.lanes.choose(&open.kind);
+        let (window, step) = (hub.peer_window as usize, hub.report_step());
+        let shared = Shared::opening(hub, open, window, step);
         shared.notify();
         Ok(Stream::new(shared))
     }
 
     /// Waits until the link has a carrier, for at most `limit`. Cancel safe.
     pub async fn wait_up(&self, limit: Duration) -> Result<(), TunnelError> {
+        if self.is_up() {
+            return Ok(());
+        }
         let mut phase = self.watch();
         let settled = phase.wait_for(|phase| !matches!(phase, LinkPhase::Reconnecting { .. }));
         let Ok(settled) = tokio::time::timeout(limit, settled).await else {
@@ -283,7 +287,7 @@ impl Link {
     /// Closes the link: the other half is told `code` and `text` (within a second), and all streams are reset.
     /// Returns at once; see [`Self::closed`].
     pub fn close(&self, code: CloseCode, text: impl Into<String>) {
-        self.hub().request_close(code, text.into());
+        self.handle.lanes.request_close(code, &text.into());
     }
 
     /// Waits until the link is over. Cancel safe.
@@ -306,21 +310,22 @@ impl Link {
 
     /// Whether a carrier moves the link's bytes now.
     pub fn is_up(&self) -> bool {
-        matches!(&*self.watch().borrow(), LinkPhase::Up { .. })
+        self.handle.lanes.sum(|lane| u64::from(lane.is_up())) > 0 && self.hub().closed().is_none()
     }
 
     /// Figures of the link.
     pub fn status(&self) -> LinkStatus {
-        let figures = &self.hub().figures;
+        let lanes = &self.handle.lanes;
         LinkStatus {
             phase: self.watch().borrow().clone(),
-            round_trip: figures.round_trip(),
-            streams: figures.streams.load(Ordering::Relaxed),
-            opened: figures.opened.load(Ordering::Relaxed),
-            queued: figures.queued.load(Ordering::Relaxed),
-            bytes_in: figures.bytes_in.load(Ordering::Relaxed),
-            bytes_out: figures.bytes_out.load(Ordering::Relaxed),
-            reconnects: figures.reconnects.load(Ordering::Relaxed),
+            carriers: lanes.sum(|lane| u64::from(lane.is_up())),
+            round_trip: self.hub().figures.round_trip(),
+            streams: lanes.total(|figures| &figures.streams),
+            opened: lanes.total(|figures| &figures.opened),
+            queued: lanes.total(|figures| &figures.queued),
+            bytes_in: lanes.total(|figures| &figures.bytes_in),
+            bytes_out: lanes.total(|figures| &figures.bytes_out),
+            reconnects: lanes.total(|figures| &figures.reconnects),
         }
     }
 }

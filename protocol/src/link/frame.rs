@@ -170,6 +170,8 @@ pub enum CloseCode {
     ShuttingDown,
     /// The other half broke the rules of the wire.
     Protocol,
+    /// One lane is not needed any more; the link goes on with its others.
+    Retired,
     /// A number that this version does not know.
     Other(u16),
 }
@@ -183,6 +185,7 @@ impl CloseCode {
             Self::Draining => 3,
             Self::ShuttingDown => 4,
             Self::Protocol => 5,
+            Self::Retired => 6,
             Self::Other(number) => number,
         }
     }
@@ -195,6 +198,7 @@ impl CloseCode {
             3 => Self::Draining,
             4 => Self::ShuttingDown,
             5 => Self::Protocol,
+            6 => Self::Retired,
             other => Self::Other(other),
         }
     }

@@ -154,8 +154,9 @@ impl std::str::FromStr for SessionName {
 pub struct Hello {
     /// The link to take up again, or [`LinkId::NEW`].
     pub link: LinkId,
-    /// Which lane of the link this carrier is for; 0, as links have one.
-    pub lane: u8,
+    /// Which lane of the link this carrier is for: 0 for its main one, another number, never used before, for each
+    /// further one.
+    pub lane: u32,
     /// Proves that the link is the client's.
     pub secret: ResumeSecret,
     /// Bytes of the server's stream that arrived so far.
@@ -331,7 +332,7 @@ impl Hello {
             out.put_slice(&MAGIC);
             out.put_u16(VERSION);
             out.put_slice(&self.link.0);
-            out.put_u8(self.lane);
+            out.put_u32(self.lane);
             out.put_slice(&self.secret.0);
             out.put_u64(self.received);
             out.put_u8(match self.role {
@@ -357,7 +358,7 @@ impl Hello {
         }
         Ok(Self {
             link: LinkId(fields.array("link id")?),
-            lane: fields.byte("lane")?,
+            lane: u32::from_be_bytes(fields.array("lane")?),
             secret: ResumeSecret(fields.array("resume secret")?),
             received: u64::from_be_bytes(fields.array("received offset")?),
             role: match fields.byte("role")? {

@@ -244,6 +244,9 @@ pub struct Lane {
     payload_wanted: bool,
     received: u64,
     acknowledged: u64,
+    acknowledged_at: Duration,
+    /// Data arrived since: acknowledgements alone are not worth acknowledging.
+    data_unacknowledged: bool,
 
     replay: Replay,
     schedule: Schedule,
@@ -287,6 +290,8 @@ impl Lane {
             payload_wanted: false,
             received: 0,
             acknowledged: 0,
+            acknowledged_at: now,
+            data_unacknowledged: false,
             replay: Replay::default(),
             schedule: Schedule::default(),
             control: BytesMut::new(),
@@ -318,6 +323,8 @@ impl Lane {
         }
         self.replay.rewind();
         self.acknowledged = self.received;
+        self.acknowledged_at = now;
+        self.data_unacknowledged = false;
         self.ack_due = false;
         self.up = true;
         self.pulse.carrier_up(now);

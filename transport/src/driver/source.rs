@@ -2,19 +2,20 @@
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use rand::RngExt;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use yonder_protocol::link::hello::{Answer, Hello, Refusal, Welcome};
 use yonder_protocol::link::{Lane, RefusalCode};
 
-use crate::carrier::{Connect, ConnectError};
+use crate::carrier::{Carrier, CarrierKind, Connect, ConnectError};
 use crate::handshake::{HandshakeError, greet, refuse};
 use crate::hub::Hub;
-use crate::link::{CloseReason, LinkPhase};
+use crate::link::{CloseReason, LinkConfig, LinkPhase};
 use crate::wire::Wire;
 
 /// Pause before the second attempt; the first is made at once. It doubles with each further one.
@@ -23,20 +24,54 @@ const BACKOFF_FIRST: Duration = Duration::from_millis(200);
 /// How long one attempt may take where the connector's own limits do not end it.
 const ATTEMPT_LIMIT: Duration = Duration::from_mins(1);
 
+/// Carriers that are cut younger than this die of something else than their age.
+const CUT_AGE_LEAST: Duration = Duration::from_secs(5);
+
+/// Two ages that differ by no more than this share are the same limit.
+const CUT_AGE_SPREAD: f64 = 0.1;
+
+/// A carrier is replaced at this share of the age at which others were cut.
+const CUT_AGE_SHARE: f64 = 0.8;
+
 /// Where the next carrier comes from.
 pub(crate) enum Source {
-    Client(ClientSource),
+    Client(Box<ClientSource>),
     Server(ServerSource),
 }
 
 /// Dials.
 pub(crate) struct ClientSource {
-    pub(crate) connector: Arc<dyn Connect>,
+    connector: Arc<dyn Connect>,
     /// The greeting, with the link's id.
-    pub(crate) hello: Hello,
-    pub(crate) grace: Duration,
-    pub(crate) handshake_timeout: Duration,
-    pub(crate) backoff_max: Duration,
+    hello: Hello,
+    grace: Duration,
+    handshake_timeout: Duration,
+    backoff_max: Duration,
+    /// Looks for a better carrier than the one that is up.
+    better: Option<BoxFuture<'static, Carrier>>,
+    lifetime: Lifetime,
+}
+
+/// What a path seems to allow its carriers. Some proxies cut every connection at the same age.
+#[derive(Debug, Default)]
+struct Lifetime {
+    /// Age at which the last one was cut.
+    cut: Option<Duration>,
+    /// Age at which one is to be replaced.
+    limit: Option<Duration>,
+}
+
+impl Lifetime {
+    fn note_cut(&mut self, age: Duration) {
+        if age < CUT_AGE_LEAST {
+            return;
+        }
+        let same = self
+            .cut
+            .is_some_and(|last| age.abs_diff(last) <= last.mul_f64(CUT_AGE_SPREAD));
+        self.limit = same.then(|| age.mul_f64(CUT_AGE_SHARE));
+        self.cut = Some(age);
+    }
 }
 
 /// Waits.
@@ -72,6 +107,44 @@ impl Resumption {
 }
 
 impl Source {
+    pub(super) fn is_client(&self) -> bool {
+        matches!(self, Self::Client(_))
+    }
+
+    /// A carrier of the kind `current` is up: from now on a better one is looked for, or one to replace it in time.
+    pub(super) fn carrier_up(&mut self, current: CarrierKind) {
+        if let Self::Client(client) = self {
+            let connector = Arc::clone(&client.connector);
+            let limit = client.lifetime.limit;
+            client.better = Some(Box::pin(async move {
+                tokio::select! {
+                    carrier = connector.improve(current) => carrier,
+                    carrier = successor(&*connector, limit) => carrier,
+                }
+            }));
+        }
+    }
+
+    /// The carrier that was up was cut at this age.
+    pub(super) fn carrier_cut(&mut self, age: Duration) {
+        if let Self::Client(client) = self {
+            client.lifetime.note_cut(age);
+        }
+    }
+
+    /// A carrier to change to; never ready on the server.
+    pub(super) fn poll_better(&mut self, cx: &mut Context<'_>) -> Poll<Carrier> {
+        let Self::Client(client) = self else {
+            return Poll::Pending;
+        };
+        let Some(better) = &mut client.better else {
+            return Poll::Pending;
+        };
+        let carrier = ready!(better.as_mut().poll(cx));
+        client.better = None;
+        Poll::Ready(carrier)
+    }
+
     /// A carrier that the client replaces the current one with; never ready on the client.
     pub(super) fn poll_replacement(&mut self, cx: &mut Context<'_>) -> Poll<Resumption> {
         match self {
@@ -84,7 +157,7 @@ impl Source {
         }
     }
 
-    /// Gets the next carrier after one was lost with `error`, within the grace. `received` bytes of the peer's stream
+    /// Gets the next carrier after one was lost with `error`, within the grace; the client may have the `first` to try. `received` bytes of the peer's stream
     /// arrived; it may go on from `resumable` ones of this half's.
     pub(super) async fn next(
         &mut self,
@@ -92,9 +165,10 @@ impl Source {
         received: u64,
         resumable: RangeInclusive<u64>,
         error: String,
+        first: Option<Carrier>,
     ) -> Result<Next, CloseReason> {
         match self {
-            Self::Client(client) => client.next(hub, received, error).await,
+            Self::Client(client) => client.next(hub, received, error, first).await,
             Self::Server(server) => {
                 let next = timeout(server.grace, server.next(&resumable)).await;
                 next.unwrap_or_else(|_| {
@@ -128,13 +202,49 @@ impl ServerSource {
     }
 }
 
+/// A carrier that replaces one before it reaches the age `limit`.
+async fn successor(connector: &dyn Connect, limit: Option<Duration>) -> Carrier {
+    let Some(limit) = limit else {
+        return std::future::pending().await;
+    };
+    sleep(limit).await;
+    match connector.connect().await {
+        Ok(carrier) => carrier,
+        // Then this one is used up to its end, and replaced after it.
+        Err(error) => {
+            tracing::debug!(%error, "no successor for a carrier that will be cut");
+            std::future::pending().await
+        }
+    }
+}
+
 impl ClientSource {
+    /// Dials with `connector` for the link and lane of `hello`, as `link` says.
+    pub(crate) fn new(
+        connector: Arc<dyn Connect>,
+        hello: Hello,
+        grace: Duration,
+        link: &LinkConfig,
+    ) -> Self {
+        Self {
+            connector,
+            hello,
+            grace,
+            handshake_timeout: link.handshake_timeout,
+            backoff_max: link.backoff_max,
+            better: None,
+            lifetime: Lifetime::default(),
+        }
+    }
+
     async fn next(
         &mut self,
         hub: &Hub,
         received: u64,
         mut error: String,
+        mut first: Option<Carrier>,
     ) -> Result<Next, CloseReason> {
+        self.better = None;
         let since = Instant::now();
         let deadline = since + self.grace;
         self.hello.received = received;
@@ -146,7 +256,8 @@ impl ClientSource {
                 attempts,
                 error: error.clone(),
             });
-            let Ok(attempt) = timeout_at(deadline, timeout(ATTEMPT_LIMIT, self.attempt())).await
+            let Ok(attempt) =
+                timeout_at(deadline, timeout(ATTEMPT_LIMIT, self.attempt(first.take()))).await
             else {
                 return Err(self.out_of_time(&error));
             };
@@ -177,8 +288,11 @@ impl ClientSource {
         }
     }
 
-    async fn attempt(&self) -> Result<(Wire, Welcome), AttemptError> {
-        let carrier = self.connector.connect().await?;
+    async fn attempt(&mut self, carrier: Option<Carrier>) -> Result<(Wire, Welcome), AttemptError> {
+        let carrier = match carrier {
+            Some(carrier) => carrier,
+            None => self.connector.connect().await?,
+        };
         Ok(greet(carrier, &self.hello, self.handshake_timeout).await?)
     }
 

@@ -6,6 +6,7 @@
 )]
 
 mod greeting;
+mod lanes;
 mod life;
 mod resume;
 mod streams;

@@ -14,11 +14,11 @@ use yonder_transport::stream::Stream;
 use crate::world::{World, next, phase, within};
 
 /// The byte at an offset of a test stream: lost, repeated and swapped ones all show.
-fn pattern(offset: usize) -> u8 {
+pub(crate) fn pattern(offset: usize) -> u8 {
     (offset.wrapping_mul(0x9e37_79b1) >> 13).to_be_bytes()[7]
 }
 
-async fn send(mut stream: impl tokio::io::AsyncWrite + Unpin, bytes: usize) {
+pub(crate) async fn send(mut stream: impl tokio::io::AsyncWrite + Unpin, bytes: usize) {
     let mut sent = 0;
     // Portions of changing sizes.
     while sent < bytes {
@@ -30,7 +30,7 @@ async fn send(mut stream: impl tokio::io::AsyncWrite + Unpin, bytes: usize) {
     stream.shutdown().await.unwrap();
 }
 
-async fn check(mut stream: impl tokio::io::AsyncRead + Unpin, bytes: usize) {
+pub(crate) async fn check(mut stream: impl tokio::io::AsyncRead + Unpin, bytes: usize) {
     let mut block = vec![0; 50_000];
     let mut read = 0;
     loop {

@@ -248,6 +248,8 @@ impl World {
     pub(crate) fn with(change: impl Fn(&mut LinkConfig)) -> Self {
         let (mut desktop, mut server) =
             (LinkConfig::desktop("desktop"), LinkConfig::server("server"));
+        // Most tests count carriers; those of several lanes ask for them.
+        desktop.lanes = 1;
         change(&mut desktop);
         change(&mut server);
         let (sender, accepted) = accepted_channel();
@@ -287,6 +289,16 @@ impl World {
     /// What became of the next carrier on the server's side.
     pub(crate) async fn accepted(&mut self) -> Verdict {
         within(self.accepted.recv()).await.unwrap()
+    }
+
+    /// Waits until the link has so many carriers.
+    pub(crate) async fn carriers(link: &Link, count: u64) {
+        within(async {
+            while link.status().carriers != count {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        })
+        .await;
     }
 
     /// The server's side of the next new link.

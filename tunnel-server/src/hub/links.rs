@@ -114,6 +114,10 @@ impl Hub {
                 self.metrics.reconnects.inc();
                 tracing::info!(link = %id, carrier = %kind, "a link goes on over a new carrier");
             }
+            Ok(Accepted::Widened(id)) => {
+                self.metrics.carrier_accepted(kind);
+                tracing::debug!(link = %id, carrier = %kind, "a link has a further carrier");
+            }
             Err(error @ AcceptError::Refused(_)) => tracing::info!(%error, "turned a carrier away"),
             Err(error) => tracing::debug!(%error, "a carrier ended before it was greeted"),
         }

@@ -13,6 +13,9 @@ use crate::target::{TunnelError, TunnelErrorCode};
 /// Received bytes after which the peer is told, so that it can forget them.
 const ACK_BYTES: u64 = 256 * 1024;
 
+/// The same by time, while anything arrives: the sender learns that a slow line still moves.
+const ACK_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Payloads up to this size are copied when they arrive: a slice would keep the whole read buffer
 /// (256 KiB) alive for as long as its consumer does not take it.
 const COPY_BYTES: usize = 4 * 1024;
@@ -33,7 +36,9 @@ impl Lane {
                 Item::Data { stream, bytes } => self.on_data(stream, bytes),
             }
         }
-        self.ack_due |= self.received - self.acknowledged >= ACK_BYTES;
+        self.ack_due |= self.received - self.acknowledged >= ACK_BYTES
+            || (self.data_unacknowledged
+                && now.saturating_sub(self.acknowledged_at) >= ACK_INTERVAL);
         if self.control.len() > CONTROL_BYTES_MAX {
             return Err(ProtocolError::Flood);
         }
@@ -48,6 +53,7 @@ impl Lane {
         if stream.receive.ended {
             return Err(ProtocolError::AfterEnd(id));
         }
+        self.data_unacknowledged = true;
         if stream.receive.announce(length, now) {
             self.payload_wanted = true;
         } else {

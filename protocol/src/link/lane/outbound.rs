@@ -48,7 +48,7 @@ impl Lane {
             scratch: std::mem::take(&mut self.scratch),
             sealed: 0,
         };
-        self.write_control(&mut batch);
+        self.write_control(&mut batch, now);
         if !self.gone_away {
             self.write_data(&mut batch, now);
         }
@@ -72,13 +72,15 @@ impl Lane {
         self.up = false;
     }
 
-    fn write_control(&mut self, batch: &mut Batch<'_>) {
+    fn write_control(&mut self, batch: &mut Batch<'_>, now: Duration) {
         if self.gone_away {
             return;
         }
         if self.ack_due {
             self.ack_due = false;
             self.acknowledged = self.received;
+            self.acknowledged_at = now;
+            self.data_unacknowledged = false;
             Control::Ack(self.received).encode(batch.scratch());
         }
         // A peer that acknowledges nothing gets nothing more, not even answers.

@@ -45,14 +45,12 @@ async fn tunnels_survive_sleep(server: &Server, url: &str, arguments: &[&str]) {
     assert!(!said.contains("were lost"), "{said}");
 }
 
-#[tokio::test]
-async fn tunnels_outlive_a_desktop_that_sleeps() {
+async fn tunnels_in_a_websocket_survive_sleep() {
     let server = Server::start().await;
     tunnels_survive_sleep(&server, &server.url, &[]).await;
 }
 
-#[tokio::test]
-async fn tunnels_in_requests_outlive_a_desktop_that_sleeps() {
+async fn tunnels_in_requests_survive_sleep() {
     let server = Server::start().await;
     let reverse_proxy = ReverseProxy::start("nginx-plain.conf", server.port()).await;
     let ca = reverse_proxy.ca();
@@ -80,8 +78,7 @@ async fn page_counts_on(server: &Server, tab: &str, count: u32) {
     .await;
 }
 
-#[tokio::test]
-async fn a_page_outlives_a_desktop_that_sleeps() {
+async fn a_page_survives_sleep() {
     let server = Server::start().await;
     let site = Site::start().await;
     let page = site.url("/");
@@ -93,6 +90,16 @@ async fn a_page_outlives_a_desktop_that_sleeps() {
     // The operations find the desktop again, too, and the page is the one from before.
     page_counts_on(&server, &tab, 10).await;
     assert_eq!(server.evaluate(&tab, "window.mark").await, "kept");
+}
+
+/// All at once, since the waiting is the same for all.
+#[tokio::test]
+async fn everything_outlives_a_desktop_that_sleeps() {
+    tokio::join!(
+        tunnels_in_a_websocket_survive_sleep(),
+        tunnels_in_requests_survive_sleep(),
+        a_page_survives_sleep()
+    );
 }
 
 /// Restarts the server half by `signal` under `tunnel-desktop proxy`.

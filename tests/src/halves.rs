@@ -97,6 +97,18 @@ impl Server {
         serde_json::from_slice(&output.stdout).expect("JSON")
     }
 
+    /// Waits until the only link has a carrier of kind `carrier`, and answers its status.
+    pub async fn wait_for_carrier(&self, carrier: &str) -> Value {
+        eventually(&format!("one link over {carrier}"), async || {
+            let status = self.status().await;
+            match status["links"].as_array().map(Vec::as_slice) {
+                Some([link]) if link["carrier"] == carrier => Ok(link.clone()),
+                _ => Err(status.to_string()),
+            }
+        })
+        .await
+    }
+
     /// `tunnel-server call OPERATION INPUT`, its error text on failure.
     pub async fn try_call(&self, operation: &str, input: Value) -> Result<Value, String> {
         let output = output(&mut self.command(["call", operation, &input.to_string()])).await;

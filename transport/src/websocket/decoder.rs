@@ -12,6 +12,8 @@ const REPLIES_MAX: usize = 4;
 const CLOSE_PROTOCOL_ERROR: u16 = 1002;
 /// Close code for data of a kind that this half does not take.
 const CLOSE_UNSUPPORTED: u16 = 1003;
+/// Close code for text that is none.
+const CLOSE_NOT_TEXT: u16 = 1007;
 
 /// How the other side broke RFC 6455, or what a carrier takes of it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -38,6 +40,12 @@ pub enum WebSocketError {
     /// A continuation without a message, or a message within a message.
     #[error("the peer's WebSocket frames are out of order")]
     Order,
+    /// A close frame with half a code, or one that may not be sent (RFC 6455, section 7.4).
+    #[error("the peer closed the WebSocket with an invalid code")]
+    CloseCode,
+    /// A close frame whose reason is not UTF-8.
+    #[error("the peer closed the WebSocket with a reason that is not UTF-8")]
+    CloseReason,
 }
 
 impl From<BadHeader> for WebSocketError {
@@ -204,7 +212,13 @@ impl Decoder {
                     let opcode = header.opcode;
                     let mut payload = std::mem::take(payload);
                     apply_mask(&mut payload, header.mask.unwrap_or_default(), 0);
-                    self.place = self.control(opcode, payload);
+                    match self.control(opcode, payload) {
+                        Ok(place) => self.place = place,
+                        Err(error) => {
+                            decoded.error = Some(error);
+                            self.fail(error);
+                        }
+                    }
                 }
             }
         }
@@ -240,17 +254,17 @@ impl Decoder {
     }
 
     /// Acts on a whole control frame.
-    fn control(&mut self, opcode: Opcode, payload: Vec<u8>) -> Place {
+    fn control(&mut self, opcode: Opcode, payload: Vec<u8>) -> Result<Place, WebSocketError> {
         match opcode {
             Opcode::Close => {
-                // The answer repeats the code (RFC 6455, section 5.5.1); one byte is no code.
-                let code = payload.get(..2).unwrap_or_default().to_vec();
+                let code = close_code(&payload)?;
+                // The answer repeats the code (RFC 6455, section 5.5.1).
                 self.replies.clear();
                 self.replies.push_back(Reply {
                     opcode: Opcode::Close,
-                    payload: code,
+                    payload: code.map_or_else(Vec::new, |code| code.to_be_bytes().to_vec()),
                 });
-                Place::Over
+                Ok(Place::Over)
             }
             Opcode::Ping => {
                 if self.replies.len() == REPLIES_MAX {
@@ -260,9 +274,9 @@ impl Decoder {
                     opcode: Opcode::Pong,
                     payload,
                 });
-                Place::START
+                Ok(Place::START)
             }
-            _ => Place::START,
+            _ => Ok(Place::START),
         }
     }
 
@@ -270,6 +284,7 @@ impl Decoder {
     fn fail(&mut self, error: WebSocketError) {
         let code = match error {
             WebSocketError::Text => CLOSE_UNSUPPORTED,
+            WebSocketError::CloseReason => CLOSE_NOT_TEXT,
             _ => CLOSE_PROTOCOL_ERROR,
         };
         self.replies.clear();
@@ -278,6 +293,26 @@ impl Decoder {
             payload: code.to_be_bytes().to_vec(),
         });
         self.place = Place::Over;
+    }
+}
+
+/// The code in the payload of a close frame, which may have none.
+fn close_code(payload: &[u8]) -> Result<Option<u16>, WebSocketError> {
+    let Some((&code, reason)) = payload.split_first_chunk() else {
+        return if payload.is_empty() {
+            Ok(None)
+        } else {
+            Err(WebSocketError::CloseCode)
+        };
+    };
+    let code = u16::from_be_bytes(code);
+    // The protocol's own codes as far as they may be sent and are registered, and those of libraries and applications.
+    if !matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999) {
+        return Err(WebSocketError::CloseCode);
+    }
+    match std::str::from_utf8(reason) {
+        Ok(_) => Ok(Some(code)),
+        Err(_) => Err(WebSocketError::CloseReason),
     }
 }
 

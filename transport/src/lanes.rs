@@ -65,12 +65,17 @@ impl Lanes {
         further.lanes.push(lane);
     }
 
-    /// Forgets a further lane that is over.
+    /// Forgets a further lane that is over. One whose peer broke the rules of the wire takes the link with it.
     pub(crate) fn remove(&self, lane: &Arc<Hub>) {
         let mut further = self.lock();
         further.lanes.retain(|other| !Arc::ptr_eq(other, lane));
         further.retiring.retain(|other| !Arc::ptr_eq(other, lane));
         self.gone.take_over(&lane.figures);
+        drop(further);
+        if let Some(CloseReason::Protocol(text)) = lane.closed() {
+            // A half that breaks the rules on one lane is not to be trusted on the others.
+            self.request_close(CloseCode::Protocol, text);
+        }
     }
 
     /// Further lanes.

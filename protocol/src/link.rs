@@ -29,7 +29,7 @@ pub use budget::Budget;
 pub use frame::{CloseCode, Open, OpenKind, ProtocolError};
 pub use hello::{Hello, LinkId, Refusal, RefusalCode, ResumeSecret, Role, SessionName, Welcome};
 pub use lane::{
-    CarrierDead, Event, Lane, LaneConfig, LaneStats, OpenError, ReplayGap, SendError, Side,
-    StreamId,
+    CarrierDead, EARLY_WINDOW, Event, Lane, LaneConfig, LaneStats, OpenError, ReplayGap, SendError,
+    Side, StreamId,
 };
 pub use stream::WINDOW_MAX;

@@ -12,7 +12,8 @@ use tokio::time::{Instant, timeout};
 use yonder_protocol::limits::TUNNELS_PER_LINK;
 use yonder_protocol::link::hello::{Answer, Hello, Refusal, Welcome};
 use yonder_protocol::link::{
-    CloseCode, Lane, LaneConfig, LinkId, RefusalCode, ResumeSecret, Role, SessionName, Side,
+    CloseCode, EARLY_WINDOW, Lane, LaneConfig, LinkId, RefusalCode, ResumeSecret, Role,
+    SessionName, Side,
 };
 
 use crate::carrier::Carrier;
@@ -197,7 +198,7 @@ impl Acceptor {
             link,
             received: 0,
             data_max: self.config.data_max,
-            window: self.config.window,
+            window: self.config.window.min(EARLY_WINDOW),
             grace: self.config.grace,
             heartbeat: self.config.heartbeat,
             agent: self.config.agent.clone(),
@@ -213,7 +214,6 @@ impl Acceptor {
         };
         let hub = Arc::new(Hub::new(
             id,
-            self.config.window,
             hello.window,
             Arc::clone(&self.config.budget),
             phase,
@@ -315,7 +315,6 @@ impl Acceptor {
     ) -> Accepted {
         let hub = Arc::new(Hub::new(
             hello.link,
-            self.config.window,
             hello.window,
             Arc::clone(&self.config.budget),
             LinkPhase::Up {

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use yonder_protocol::limits::TUNNELS_PER_LINK;
 use yonder_protocol::link::hello::{Hello, Welcome};
 use yonder_protocol::link::{
-    Lane, LaneConfig, LinkId, RefusalCode, ResumeSecret, Role, SessionName, Side,
+    EARLY_WINDOW, Lane, LaneConfig, LinkId, RefusalCode, ResumeSecret, Role, SessionName, Side,
 };
 
 use crate::carrier::{Connect, ConnectError};
@@ -98,7 +98,7 @@ pub async fn connect(
         session: hello.session,
         agent: config.agent.clone(),
         data_max: config.data_max,
-        window: config.window,
+        window: config.window.min(EARLY_WINDOW),
     };
     let (wire, welcome) = greet(carrier, &hello, config.handshake_timeout).await?;
     hello.link = welcome.link;
@@ -112,7 +112,6 @@ pub async fn connect(
     };
     let hub = Arc::new(Hub::new(
         welcome.link,
-        config.window,
         welcome.window,
         Arc::clone(&config.budget),
         phase,

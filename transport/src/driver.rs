@@ -320,6 +320,7 @@ impl Driver {
             match self.lane.open(open, now) {
                 Ok(new) => {
                     shared.set_id(new);
+                    shared.set_window(self.lane.window(new));
                     self.streams.insert(new, Arc::clone(shared));
                     self.hub.figures.opened.fetch_add(1, Ordering::Relaxed);
                     id = Some(new);
@@ -366,7 +367,7 @@ impl Driver {
             self.lane.end(id);
         }
         if requests.consumed > 0 {
-            self.lane.consumed(id, requests.consumed, now);
+            shared.set_window(self.lane.consumed(id, requests.consumed, now));
         }
     }
 
@@ -391,13 +392,11 @@ impl Driver {
                     self.with(stream, |shared| shared.on_opened(text));
                 }
                 Event::Data { stream, bytes } => {
-                    let consumed = self
-                        .streams
-                        .get(&stream)
-                        .map_or(0, |shared| shared.on_data(bytes));
-                    if consumed > 0 {
-                        let now = self.now();
-                        self.lane.consumed(stream, consumed, now);
+                    let now = self.now();
+                    if let Some(shared) = self.streams.get(&stream)
+                        && let consumed @ 1.. = shared.on_data(bytes)
+                    {
+                        shared.set_window(self.lane.consumed(stream, consumed, now));
                     }
                 }
                 Event::End { stream } => self.with(stream, Shared::on_end),
@@ -453,12 +452,8 @@ impl Driver {
                 return;
             }
         };
-        let shared = Shared::incoming(
-            Arc::clone(&self.hub),
-            id,
-            credit as usize,
-            self.hub.report_step(),
-        );
+        let shared = Shared::incoming(Arc::clone(&self.hub), id, credit as usize);
+        shared.set_window(self.lane.window(id));
         self.streams.insert(id, Arc::clone(&shared));
         permit.send(IncomingStream {
             open,

@@ -36,8 +36,6 @@ pub(crate) struct Hub {
     pub(crate) id: LinkId,
     /// Bytes that a stream may send before the peer grants more.
     pub(crate) peer_window: u32,
-    /// Bytes that the peer may send before it is granted more.
-    pub(crate) window: u32,
     budget: Arc<Budget>,
     /// Each stream is in here at most once, so its length is bounded by the number of handles.
     ready: SegQueue<Arc<Shared>>,
@@ -103,7 +101,6 @@ impl Figures {
 impl Hub {
     pub(crate) fn new(
         id: LinkId,
-        window: u32,
         peer_window: u32,
         budget: Arc<Budget>,
         phase: LinkPhase,
@@ -112,7 +109,6 @@ impl Hub {
         Self {
             id,
             peer_window,
-            window,
             budget,
             ready: SegQueue::new(),
             waker: AtomicWaker::new(),
@@ -129,11 +125,6 @@ impl Hub {
 
     pub(crate) fn budget(&self) -> &Budget {
         &self.budget
-    }
-
-    /// Consumed bytes of a stream after which the driver is told: what the lane grants at a time.
-    pub(crate) fn report_step(&self) -> usize {
-        self.window as usize / 4
     }
 
     pub(crate) fn push_ready(&self, stream: Arc<Shared>) {

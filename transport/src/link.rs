@@ -33,7 +33,8 @@ pub struct LinkConfig {
     pub tasks: TaskTracker,
     /// Longest `DATA` payload to take, in bytes. Larger ones cost fewer system calls and delay small ones more.
     pub data_max: u32,
-    /// Bytes that a new stream may receive before more is granted; memory per stalled stream.
+    /// Window of a new stream while the budget allows, in bytes: memory per stalled stream. The greeting announces at most
+    /// [`EARLY_WINDOW`](yonder_protocol::link::EARLY_WINDOW) of it for the streams that the peer opens.
     pub window: u32,
     /// Streams that each half may have open on one link.
     pub streams_max: usize,
@@ -252,8 +253,8 @@ impl Link {
             return Err(error);
         }
         let hub = self.handle.lanes.choose(&open.kind);
-        let (window, step) = (hub.peer_window as usize, hub.report_step());
-        let shared = Shared::opening(hub, open, window, step);
+        let window = hub.peer_window as usize;
+        let shared = Shared::opening(hub, open, window);
         shared.notify();
         Ok(Stream::new(shared))
     }

@@ -26,7 +26,7 @@ use super::budget::Budget;
 use super::frame::{CloseCode, Control, Decoder, Open};
 use super::replay::Replay;
 use super::schedule::{Schedule, Turn};
-use super::stream::{End, Grant, ReceiveSide, SendSide, Stream};
+use super::stream::{End, ReceiveSide, SendSide, Stream};
 #[cfg(doc)]
 use crate::limits::REPLAY_BYTES;
 use crate::target::{TunnelError, TunnelErrorCode};
@@ -38,11 +38,9 @@ pub const CONTROL_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// With this much waiting (a long time without a carrier), new streams are refused.
 const CONTROL_BYTES_FULL: usize = CONTROL_BYTES_MAX / 2;
 
-/// First grant on a stream opened while the budget is tight.
-const TIGHT_WINDOW: u32 = 64 * 1024;
-
-/// How often withheld credit is looked at again.
-const WITHHELD_RETRY: Duration = Duration::from_millis(50);
+/// Most that a greeting announces: what a peer may send on a stream it opens before it hears of it. A request rides with
+/// its opening; the rest of the window follows as credit, as the budget allows.
+pub const EARLY_WINDOW: u32 = 64 * 1024;
 
 /// Names a stream within its lane: odd when the client opened it, even when the server did.
 pub type StreamId = u32;
@@ -63,7 +61,7 @@ pub struct LaneConfig {
     pub side: Side,
     /// Longest `DATA` payload that this half takes, in bytes, as announced.
     pub data_max: u32,
-    /// Bytes that the peer may send on each new stream, as announced.
+    /// Window of a new stream while the budget allows; at most [`EARLY_WINDOW`] of it was announced.
     pub window: u32,
     /// Longest `DATA` payload that the peer takes.
     pub peer_data_max: u32,
@@ -254,9 +252,6 @@ pub struct Lane {
     control: BytesMut,
     /// Streams that are to be granted credit when the next batch is made.
     grants: VecDeque<StreamId>,
-    /// Streams whose credit waits for the budget.
-    withheld: VecDeque<StreamId>,
-    withheld_at: Duration,
     pong: Option<[u8; 8]>,
     ack_due: bool,
     going_away: Option<Control>,
@@ -296,8 +291,6 @@ impl Lane {
             schedule: Schedule::default(),
             control: BytesMut::new(),
             grants: VecDeque::new(),
-            withheld: VecDeque::new(),
-            withheld_at: now,
             pong: None,
             ack_due: false,
             going_away: None,
@@ -363,11 +356,9 @@ impl Lane {
         }
         let id = self.next_id.ok_or(OpenError::IdsUsedUp)?;
         self.next_id = id.checked_add(2);
-        let mut receive = ReceiveSide::new(self.config.window, now);
-        if self.config.budget.is_tight() {
-            receive.credit = receive.credit.min(TIGHT_WINDOW);
-        }
-        let credit = receive.credit;
+        let budget = &self.config.budget;
+        let credit = budget.first_window(self.config.window);
+        let receive = ReceiveSide::new(credit, credit, now, budget);
         let stream = Stream {
             send: SendSide::new(self.config.peer_window),
             receive,
@@ -408,6 +399,13 @@ impl Lane {
             .get(&id)
             .filter(|stream| stream.send.end == End::Open)
             .map_or(0, |stream| stream.send.credit as usize)
+    }
+
+    /// Window of a stream, which is what its consumer may leave unconsumed; 0 when it is gone.
+    pub fn window(&self, id: StreamId) -> u32 {
+        self.streams
+            .get(&id)
+            .map_or(0, |stream| stream.receive.window)
     }
 
     /// Queues `bytes` on the stream; at most [`Self::send_capacity`].
@@ -451,32 +449,26 @@ impl Lane {
         }
     }
 
-    /// The consumer used `bytes` of what arrived: the peer may be granted as many.
-    pub fn consumed(&mut self, id: StreamId, bytes: usize, now: Duration) {
+    /// The consumer used `bytes` of what arrived: the peer may be granted as many. Returns the stream's window, which may
+    /// be another one now; 0 when the stream is gone.
+    pub fn consumed(&mut self, id: StreamId, bytes: usize, now: Duration) -> u32 {
         let round_trip = self.pulse.least_round_trip();
-        let may_grow = !self.config.budget.is_tight();
         let Some(stream) = self.streams.get_mut(&id) else {
-            return;
+            return 0;
         };
         let bytes = bytes.min(stream.receive.buffered);
-        stream.receive.consume(bytes, now, round_trip, may_grow);
+        let budget = &self.config.budget;
+        stream.receive.consume(bytes, now, round_trip, budget);
         self.buffered -= bytes;
         if stream.is_over() {
             self.finish_if_over(id);
-            return;
+            return 0;
         }
-        if stream.receive.grant == Grant::None && stream.receive.is_grant_due() {
-            if self.config.budget.is_over() {
-                stream.receive.grant = Grant::Withheld;
-                if self.withheld.is_empty() {
-                    self.withheld_at = now;
-                }
-                self.withheld.push_back(id);
-            } else {
-                stream.receive.grant = Grant::Queued;
-                self.grants.push_back(id);
-            }
+        if !stream.receive.grant_queued && stream.receive.is_grant_due() {
+            stream.receive.grant_queued = true;
+            self.grants.push_back(id);
         }
+        stream.receive.window
     }
 
     /// Pings at once; the carrier is dead when nothing arrives within `limit`. For a half that was asleep.
@@ -503,21 +495,12 @@ impl Lane {
 
     /// When [`Self::handle_timeout`] is to be called at the latest. It may move with every other call.
     pub fn next_timeout(&self) -> Option<Duration> {
-        let pulse = self.up.then(|| self.pulse.next_timeout());
-        let withheld = (!self.withheld.is_empty()).then(|| self.withheld_at + WITHHELD_RETRY);
-        match (pulse, withheld) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        self.up.then(|| self.pulse.next_timeout())
     }
 
     /// Does what is due at `now`. An error says that the carrier is dead: drop it, call
     /// [`Self::carrier_lost`] and get another.
     pub fn handle_timeout(&mut self, now: Duration) -> Result<(), CarrierDead> {
-        if !self.withheld.is_empty() && now >= self.withheld_at + WITHHELD_RETRY {
-            self.withheld_at = now;
-            self.grant_withheld();
-        }
         if self.up {
             let heartbeat = self.pulse.handle_timeout(now)?;
             self.ack_due |= heartbeat && self.received > self.acknowledged;
@@ -551,6 +534,7 @@ impl Lane {
         }
         self.queued -= stream.send.queued;
         self.buffered -= stream.receive.buffered;
+        stream.receive.withdraw(&self.config.budget);
         if self.streams.is_empty() {
             // A burst of streams leaves no memory behind.
             self.streams.shrink_to(STREAMS_KEPT);
@@ -575,16 +559,12 @@ impl Lane {
         self.reset(id, error.clone());
         self.events.push_back(Event::Reset { stream: id, error });
     }
+}
 
-    /// Moves streams from `withheld` to `grants` while the budget allows.
-    fn grant_withheld(&mut self) {
-        while !self.config.budget.is_over()
-            && let Some(id) = self.withheld.pop_front()
-        {
-            if let Some(stream) = self.streams.get_mut(&id) {
-                stream.receive.grant = Grant::Queued;
-                self.grants.push_back(id);
-            }
+impl Drop for Lane {
+    fn drop(&mut self) {
+        for stream in self.streams.values() {
+            stream.receive.withdraw(&self.config.budget);
         }
     }
 }

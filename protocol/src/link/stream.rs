@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::budget::{Budget, LEAST_WINDOW};
 use super::schedule::{FRESH_BYTES, Turn};
 
 /// Ceiling of a stream's window: 8 MiB carry 80 MB/s at a round trip of 100 ms.
@@ -129,32 +130,25 @@ pub(super) struct ReceiveSide {
     /// Bytes that arrived and are not consumed.
     pub(super) buffered: usize,
     pub(super) ended: bool,
-    /// A `CREDIT` is queued, or is to be once the budget allows.
-    pub(super) grant: Grant,
+    /// Whether a `CREDIT` is to be made for the next batch.
+    pub(super) grant_queued: bool,
     /// When the current measurement of the rate began, and what was consumed since.
     epoch: Duration,
     epoch_bytes: usize,
     last_data: Duration,
 }
 
-/// Where a stream's next `CREDIT` stands.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Grant {
-    None,
-    Queued,
-    Withheld,
-}
-
 impl ReceiveSide {
-    /// A side whose peer was granted `window` bytes.
-    pub(super) fn new(window: u32, now: Duration) -> Self {
+    /// A side that promises `window` bytes, of which the peer was granted `credit`.
+    pub(super) fn new(window: u32, credit: u32, now: Duration, budget: &Budget) -> Self {
+        budget.promise(window);
         Self {
             window,
             first_window: window,
-            credit: window,
+            credit,
             buffered: 0,
             ended: false,
-            grant: Grant::None,
+            grant_queued: false,
             epoch: now,
             epoch_bytes: 0,
             last_data: now,
@@ -162,12 +156,13 @@ impl ReceiveSide {
     }
 
     /// Counts an announced payload against the credit. Returns whether it was granted.
-    pub(super) fn announce(&mut self, length: u32, now: Duration) -> bool {
+    pub(super) fn announce(&mut self, length: u32, now: Duration, budget: &Budget) -> bool {
         let Some(left) = self.credit.checked_sub(length) else {
             return false;
         };
         self.credit = left;
         if now.saturating_sub(self.last_data) >= WINDOW_IDLE {
+            budget.withdraw(self.window - self.first_window);
             self.window = self.first_window;
         }
         self.last_data = now;
@@ -180,9 +175,18 @@ impl ReceiveSide {
         bytes: usize,
         now: Duration,
         round_trip: Option<Duration>,
-        may_grow: bool,
+        budget: &Budget,
     ) {
         self.buffered = self.buffered.saturating_sub(bytes);
+        if budget.is_over() {
+            // What is consumed is not promised again, down to the least.
+            let least = LEAST_WINDOW.min(self.window);
+            let cut = u32::try_from(bytes).unwrap_or(u32::MAX);
+            let cut = cut.min(self.window - least);
+            budget.withdraw(cut);
+            self.window -= cut;
+            self.first_window = self.first_window.min(self.window);
+        }
         self.epoch_bytes = self.epoch_bytes.saturating_add(bytes);
         let window = usize::try_from(self.window).unwrap_or(usize::MAX);
         if self.epoch_bytes < window {
@@ -190,14 +194,18 @@ impl ReceiveSide {
         }
         let took = now.saturating_sub(self.epoch);
         let bounded = round_trip.is_some_and(|rtt| took <= rtt.saturating_mul(GROWTH_ROUND_TRIPS));
-        if bounded && may_grow {
-            self.window = self
-                .window
-                .saturating_mul(2)
-                .min(WINDOW_MAX.max(self.first_window));
+        let growth = self.window.min(WINDOW_MAX.saturating_sub(self.window));
+        if bounded && budget.may_grow(growth) {
+            budget.promise(growth);
+            self.window += growth;
         }
         self.epoch = now;
         self.epoch_bytes = 0;
+    }
+
+    /// The stream is gone, and its promise with it.
+    pub(super) fn withdraw(&self, budget: &Budget) {
+        budget.withdraw(self.window);
     }
 
     /// Bytes that may be granted on top of what the peer has.

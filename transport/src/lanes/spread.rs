@@ -137,7 +137,6 @@ impl Spread {
         let main = self.lanes.main();
         let hub = Arc::new(Hub::new(
             main.id,
-            main.window,
             main.peer_window,
             Arc::clone(&self.link.budget),
             LinkPhase::Up {

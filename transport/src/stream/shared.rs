@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -29,6 +29,8 @@ pub(crate) struct Shared {
     state: Mutex<State>,
     /// Whether the stream is in the hub's queue.
     queued: AtomicBool,
+    /// Consumed bytes after which the driver is told.
+    report_step: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -44,8 +46,6 @@ struct State {
     /// What arrives may go straight to this while a reader waits.
     direct: Option<Arc<LocalSocket>>,
     peer_ended: bool,
-    /// Consumed bytes after which the driver is told.
-    report_step: usize,
     verdict: Option<String>,
     failure: Option<TunnelError>,
     detached: bool,
@@ -76,15 +76,9 @@ pub(crate) struct Requests {
 impl Shared {
     /// A stream to be opened, whose writer may send `allowance` bytes before the peer says anything. The caller
     /// queues it.
-    pub(crate) fn opening(
-        hub: Arc<Hub>,
-        open: Open,
-        allowance: usize,
-        report_step: usize,
-    ) -> Arc<Self> {
+    pub(crate) fn opening(hub: Arc<Hub>, open: Open, allowance: usize) -> Arc<Self> {
         let mut state = State {
             allowance,
-            report_step,
             ..State::default()
         };
         state.requests.open = Some(open);
@@ -92,15 +86,9 @@ impl Shared {
     }
 
     /// A stream that the peer opened.
-    pub(crate) fn incoming(
-        hub: Arc<Hub>,
-        id: StreamId,
-        allowance: usize,
-        report_step: usize,
-    ) -> Arc<Self> {
+    pub(crate) fn incoming(hub: Arc<Hub>, id: StreamId, allowance: usize) -> Arc<Self> {
         let mut state = State {
             allowance,
-            report_step,
             verdict: Some(String::new()),
             ..State::default()
         };
@@ -113,6 +101,7 @@ impl Shared {
             hub,
             state: Mutex::new(state),
             queued: AtomicBool::new(false),
+            report_step: AtomicUsize::new(0),
         })
     }
 
@@ -201,7 +190,7 @@ impl Shared {
             state.arrived = VecDeque::new();
         }
         let drained = bytes.is_none() && state.peer_ended;
-        let report = state.requests.consumed >= state.report_step
+        let report = state.requests.consumed >= self.report_step.load(Ordering::Relaxed)
             || (drained && state.requests.consumed > 0);
         if bytes.is_none() && !drained {
             register(&mut state.reader, cx);
@@ -308,6 +297,12 @@ impl Shared {
 
     pub(crate) fn set_id(&self, id: StreamId) {
         self.lock().requests.id = Some(id);
+    }
+
+    /// The stream's window: the driver is told of what is consumed a quarter of it at a time, as it is granted again.
+    pub(crate) fn set_window(&self, window: u32) {
+        let step = window as usize / 4;
+        self.report_step.store(step, Ordering::Relaxed);
     }
 
     pub(crate) fn on_opened(&self, text: String) {

@@ -9,5 +9,6 @@ mod greeting;
 mod lanes;
 mod life;
 mod resume;
+mod stalled;
 mod streams;
 mod world;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{CONTROL_BYTES_MAX, Event, Lane};
+use super::{CONTROL_BYTES_MAX, EARLY_WINDOW, Event, Lane};
 use crate::link::frame::{Control, Item, Open, ProtocolError};
 use crate::link::schedule::Turn;
 use crate::link::stream::{ReceiveSide, SendSide, Stream};
@@ -54,7 +54,7 @@ impl Lane {
             return Err(ProtocolError::AfterEnd(id));
         }
         self.data_unacknowledged = true;
-        if stream.receive.announce(length, now) {
+        if stream.receive.announce(length, now, &self.config.budget) {
             self.payload_wanted = true;
         } else {
             self.fail(
@@ -170,11 +170,19 @@ impl Lane {
             return Ok(());
         }
         self.peer_streams += 1;
+        let budget = &self.config.budget;
+        let announced = self.config.window.min(EARLY_WINDOW);
+        let window = budget.first_window(self.config.window).max(announced);
+        let mut receive = ReceiveSide::new(window, announced, now, budget);
+        if window > announced {
+            receive.grant_queued = true;
+            self.grants.push_back(id);
+        }
         self.streams.insert(
             id,
             Stream {
                 send: SendSide::new(credit),
-                receive: ReceiveSide::new(self.config.window, now),
+                receive,
                 turn: Turn::Idle,
                 accepted: false,
             },

@@ -8,7 +8,7 @@ use super::{CONTROL_BYTES_MAX, Event, Lane};
 use crate::limits::{DATA_FRAME_BYTES, REPLAY_BYTES};
 use crate::link::frame::{Control, HEADER_BYTES, put_data_header};
 use crate::link::schedule::Turn;
-use crate::link::stream::{End, Grant};
+use crate::link::stream::End;
 
 /// A batch is closed once it holds this much: one bulk frame. What becomes urgent meanwhile waits for
 /// no more than that.
@@ -97,7 +97,7 @@ impl Lane {
             }
             while let Some(id) = self.grants.pop_front() {
                 if let Some(stream) = self.streams.get_mut(&id) {
-                    stream.receive.grant = Grant::None;
+                    stream.receive.grant_queued = false;
                     let bytes = stream.receive.take_grant();
                     if bytes > 0 {
                         Control::Credit { stream: id, bytes }.encode(batch.scratch());

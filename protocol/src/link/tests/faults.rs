@@ -117,7 +117,7 @@ impl World {
                 data_max,
                 window,
                 peer_data_max: data_max,
-                peer_window: window,
+                peer_window: window.min(EARLY_WINDOW),
                 streams_max: 64,
                 heartbeat: HEARTBEAT,
                 heartbeat_timeout: HEARTBEAT_TIMEOUT,

@@ -4,10 +4,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 
 use crate::limits::{HEARTBEAT, HEARTBEAT_TIMEOUT, INITIAL_WINDOW};
+use crate::link::budget::LEAST_WINDOW;
+use crate::link::frame::Control;
 use crate::link::*;
 
 proptest! {
@@ -28,7 +30,7 @@ fn lane(side: Side, budget: &Arc<Budget>) -> Lane {
             data_max: 256 * 1024,
             window: INITIAL_WINDOW,
             peer_data_max: 256 * 1024,
-            peer_window: INITIAL_WINDOW,
+            peer_window: INITIAL_WINDOW.min(EARLY_WINDOW),
             streams_max: 64,
             heartbeat: HEARTBEAT,
             heartbeat_timeout: HEARTBEAT_TIMEOUT,
@@ -238,6 +240,8 @@ fn turns_are_fair_by_bytes() {
     let streams: Vec<_> = (0..3)
         .map(|_| client.open(Open::call(), Duration::ZERO).unwrap())
         .collect();
+    // The rest of the first windows is granted.
+    exchange(&mut client, &mut server, Duration::ZERO);
     for &stream in &streams {
         // The second one in very small pieces.
         let piece = if stream == streams[1] {
@@ -278,7 +282,7 @@ fn a_window_grows_where_it_is_the_bound() {
     let mut now = Duration::ZERO;
     // A round trip of 100 ms on which a whole window passes each time.
     let mut capacity = Vec::new();
-    for _ in 0..12 {
+    for _ in 0..14 {
         let room = client.send_capacity(stream);
         capacity.push(room);
         client.send(stream, Bytes::from(vec![0; room])).unwrap();
@@ -297,7 +301,8 @@ fn a_window_grows_where_it_is_the_bound() {
         }
         drain(&mut client, now, true);
     }
-    assert_eq!(capacity[0], INITIAL_WINDOW as usize);
+    assert_eq!(capacity[0], EARLY_WINDOW as usize);
+    assert!(capacity.contains(&(INITIAL_WINDOW as usize)));
     assert!(capacity.iter().max().unwrap() <= &(WINDOW_MAX as usize));
     assert_eq!(
         *capacity.last().unwrap(),
@@ -307,42 +312,41 @@ fn a_window_grows_where_it_is_the_bound() {
 }
 
 #[test]
-fn credit_is_withheld_over_budget_and_granted_when_it_drains() {
-    let small = Arc::new(Budget::new(3 << 20));
+fn windows_shrink_as_the_budget_is_promised_and_used() {
+    let small = Arc::new(Budget::new(4 << 20));
     let large = Arc::new(Budget::new(64 << 20));
-    let (mut client, mut server) = (lane(Side::Client, &large), lane(Side::Server, &small));
+    let (mut client, mut server) = (lane(Side::Client, &small), lane(Side::Server, &large));
     let now = Duration::ZERO;
-    let streams: Vec<_> = (0..4)
+    let streams: Vec<_> = (0..60)
         .map(|_| client.open(Open::call(), now).unwrap())
         .collect();
-    for &stream in &streams {
-        client
-            .send(stream, Bytes::from(vec![0; client.send_capacity(stream)]))
-            .unwrap();
+    let windows: Vec<_> = streams.iter().map(|&id| client.window(id)).collect();
+    assert_eq!(windows[0], 128 * 1024);
+    assert!(windows.is_sorted_by(|a, b| a >= b));
+    assert_eq!(
+        small.promised(),
+        windows.iter().map(|&window| window as usize).sum::<usize>()
+    );
+    exchange(&mut client, &mut server, now);
+    drain(&mut server, now, true);
+    for &id in &streams {
+        let room = server.send_capacity(id);
+        server.send(id, Bytes::from(vec![0; room])).unwrap();
     }
     exchange(&mut client, &mut server, now);
-    small.charge(drain(&mut server, now, false));
-    assert_eq!(small.used(), 4 << 20);
+    // What is queued is what was promised, and no more.
+    let queued = drain(&mut client, now, false);
+    assert_eq!(queued, small.promised());
+    // While the budget is over, a reader is granted no more than the least window again.
+    small.charge(4 << 20);
     assert!(small.is_over());
-    // One consumer goes on, but the budget is over: nothing is granted.
-    small.release(512 * 1024);
-    server.consumed(streams[0], 512 * 1024, now);
+    client.consumed(streams[0], 128 * 1024, now);
+    assert_eq!(client.window(streams[0]), LEAST_WINDOW);
     exchange(&mut client, &mut server, now);
-    assert_eq!(client.send_capacity(streams[0]), 0);
-    let at = server.next_timeout().unwrap();
-    assert!(at <= Duration::from_millis(50));
-    // The others drain: it gets what it is owed.
-    for &stream in &streams[1..] {
-        small.release(1 << 20);
-        server.consumed(stream, 1 << 20, now);
-    }
-    server.handle_timeout(at).unwrap();
-    exchange(&mut client, &mut server, at);
-    assert!(client.send_capacity(streams[0]) >= 512 * 1024);
-    for &stream in &streams[1..] {
-        // The last one's window may even have grown, since the budget was no longer tight by then.
-        assert!(client.send_capacity(stream) >= 1 << 20);
-    }
+    assert_eq!(server.send_capacity(streams[0]), LEAST_WINDOW as usize);
+    small.release(4 << 20);
+    drop(client);
+    assert_eq!(small.promised(), 0);
 }
 
 #[test]
@@ -352,6 +356,10 @@ fn unacknowledged_bytes_are_bounded() {
     let mut out = Vec::new();
     for _ in 0..40 {
         let stream = client.open(Open::call(), Duration::ZERO).unwrap();
+        let mut credit = BytesMut::new();
+        let bytes = 1 << 20;
+        Control::Credit { stream, bytes }.encode(&mut credit);
+        client.receive(credit.freeze(), Duration::ZERO).unwrap();
         client.send(stream, Bytes::from(vec![0; 1 << 20])).unwrap();
         while client.poll_transmit(&mut out, Duration::ZERO) > 0 {}
     }
@@ -365,6 +373,7 @@ fn acknowledgements_are_not_acknowledged_for_ever() {
     let budget = Arc::new(Budget::new(64 << 20));
     let (mut client, mut server) = (lane(Side::Client, &budget), lane(Side::Server, &budget));
     let stream = client.open(Open::call(), Duration::ZERO).unwrap();
+    exchange(&mut client, &mut server, Duration::ZERO);
     for _ in 0..8 {
         client.send(stream, Bytes::from(vec![0; 1 << 20])).unwrap();
         exchange(&mut client, &mut server, Duration::ZERO);

@@ -26,7 +26,7 @@ use crate::head::request::{BadRequest, Kind, Request, parse};
 use crate::limits::{DIAL_DEADLINE, LINGER, REUSE_UNSAFE_IDLE};
 use crate::pool::{Pool, Upstream};
 use crate::reach::Reach;
-use crate::relay::{RelayEnd, relay};
+use crate::relay::{RelayEnd, Settle, relay};
 
 /// What the connections of a proxy and its handle share.
 #[derive(Debug)]
@@ -59,6 +59,7 @@ pub(crate) async fn serve<D: Dial>(
         client: Client::new(socket),
         session: None,
         upstream: None,
+        joined: None,
         head: Vec::new(),
     };
     let next = stop
@@ -66,7 +67,10 @@ pub(crate) async fn serve<D: Dial>(
         .await
         .unwrap_or(Next::Reset);
     let Connection {
-        client, upstream, ..
+        client,
+        upstream,
+        joined,
+        ..
     } = connection;
     if let Some(upstream) = upstream {
         shared.pool.put(upstream);
@@ -78,6 +82,26 @@ pub(crate) async fn serve<D: Dial>(
             stop.run_until_cancelled(client.close(limit)).await;
         }
         Next::Reset => client.reset(),
+        Next::Join => {
+            if let Some(upstream) = joined {
+                stop.run_until_cancelled(join(&shared, upstream, client))
+                    .await;
+            }
+        }
+    }
+}
+
+/// Has the dialler relay a raw pipe for as long as its session lasts.
+async fn join<D: Dial>(shared: &Shared<D>, upstream: Upstream<D::Stream>, client: Client) {
+    let Upstream {
+        stream,
+        session,
+        target,
+        ..
+    } = upstream;
+    let joined = shared.dial.join(stream, client.socket);
+    if let Some(Err(error)) = session.removed.run_until_cancelled(joined).await {
+        debug!(%target, %error, "tunnel failed");
     }
 }
 
@@ -92,6 +116,8 @@ enum Next {
     Drop,
     /// The client is to see that something broke.
     Reset,
+    /// It is a raw pipe from here on, which the dialler relays.
+    Join,
 }
 
 /// A request that may be served, or what to answer in its place.
@@ -108,6 +134,8 @@ struct Connection<'a, D: Dial> {
     session: Option<Arc<Session>>,
     /// The connection that served the last request, if it can serve another.
     upstream: Option<Upstream<D::Stream>>,
+    /// The raw pipe that the dialler is to relay.
+    joined: Option<Upstream<D::Stream>>,
     /// The head for the target; kept for its allocation.
     head: Vec<u8>,
 }
@@ -308,12 +336,21 @@ impl<D: Dial> Connection<'_, D> {
     async fn pipe(&mut self, mut upstream: Upstream<D::Stream>, mut unproven: bool) -> Next {
         let reach = &self.shared.core.reach;
         let target = upstream.target.clone();
+        let settle = self.shared.dial.joins().then_some(if unproven {
+            Settle::Answered
+        } else {
+            Settle::AtOnce
+        });
         let answered = || {
             if std::mem::take(&mut unproven) {
                 reach.answered(&target);
             }
         };
-        match relay(&mut self.client, &mut upstream, answered).await {
+        match relay(&mut self.client, &mut upstream, settle, answered).await {
+            RelayEnd::Settled => {
+                self.joined = Some(upstream);
+                Next::Join
+            }
             RelayEnd::Finished | RelayEnd::ClientGone => Next::Drop,
             RelayEnd::Failed(error) => {
                 debug!(%target, %error, "tunnel failed");

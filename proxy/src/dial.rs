@@ -4,6 +4,7 @@ use std::future::Future;
 use std::io;
 
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use yonder_protocol::{Target, TunnelError, TunnelErrorCode};
 
 /// How much certainty a client of the proxy needs before it is told that a tunnel is open.
@@ -36,6 +37,32 @@ pub trait Dial: Send + Sync + 'static {
         target: &Target,
         mode: DialMode,
     ) -> impl Future<Output = Result<Self::Stream, TunnelError>> + Send;
+
+    /// Whether [`Self::join`] relays better than copying between the two would.
+    fn joins(&self) -> bool {
+        false
+    }
+
+    /// Relays between a client's socket and a stream until both directions ended or one side failed, and closes both: in
+    /// order, or with a reset when the other side failed. Called for raw pipes (`CONNECT`, `Upgrade`) once nothing read is
+    /// left to pass on, if [`Self::joins`].
+    ///
+    /// # Cancel safety
+    ///
+    /// The future is dropped when the session is removed or the proxy closed; both sides must see a reset then.
+    fn join(
+        &self,
+        stream: Self::Stream,
+        client: TcpStream,
+    ) -> impl Future<Output = Result<(), TunnelError>> + Send {
+        drop((stream, client));
+        async {
+            Err(TunnelError::new(
+                TunnelErrorCode::Internal,
+                "this dialler does not relay",
+            ))
+        }
+    }
 }
 
 /// What a stream's failure says about its tunnel.

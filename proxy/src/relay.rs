@@ -15,6 +15,8 @@ use crate::pool::Upstream;
 /// How a pipe ended.
 #[derive(Debug)]
 pub(crate) enum RelayEnd {
+    /// Nothing is left in a buffer and both sides go on: another may relay from here.
+    Settled,
     /// Both sides had said all they wanted.
     Finished,
     /// The client went away; dropping the stream tells the target.
@@ -23,15 +25,25 @@ pub(crate) enum RelayEnd {
     Failed(io::Error),
 }
 
+/// When a relay may stop in favour of another.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Settle {
+    /// As soon as nothing is buffered.
+    AtOnce,
+    /// Once the target said something, too.
+    Answered,
+}
+
 /// Copies between `client` and `upstream` until both directions have ended or one side fails. What either
 /// side's buffer holds goes first. `answered` is called when the first byte, or a regular end,
-/// comes from the target.
+/// comes from the target. With `may_settle`, it stops once that has happened, or needs not, and nothing is buffered.
 ///
 /// A pipe may be silent for as long as its two ends like, so nothing here has a deadline: it ends with the
 /// client, the target or the proxy.
 pub(crate) async fn relay<S: AsyncRead + AsyncWrite + Unpin>(
     client: &mut Client,
     upstream: &mut Upstream<S>,
+    may_settle: Option<Settle>,
     mut answered: impl FnMut(),
 ) -> RelayEnd {
     let mut up = Direction {
@@ -79,6 +91,16 @@ pub(crate) async fn relay<S: AsyncRead + AsyncWrite + Unpin>(
                 Poll::Ready(Err(_)) => return Poll::Ready(RelayEnd::ClientGone),
             }
         }
+        let proven = told || may_settle == Some(Settle::AtOnce);
+        if may_settle.is_some()
+            && proven
+            && client.input.is_empty()
+            && upstream.input.is_empty()
+            && up.is_quiet()
+            && down.is_quiet()
+        {
+            return Poll::Ready(RelayEnd::Settled);
+        }
         if up.finished && down.finished {
             Poll::Ready(RelayEnd::Finished)
         } else {
@@ -115,6 +137,11 @@ struct Direction {
 }
 
 impl Direction {
+    /// Whether it goes on and owes nobody anything.
+    fn is_quiet(&self) -> bool {
+        !self.source_ended && !self.dirty && !self.sink_lost && !self.finished
+    }
+
     fn poll<R, W>(
         &mut self,
         cx: &mut Context<'_>,

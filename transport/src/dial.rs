@@ -26,6 +26,13 @@ use crate::tls::{READ_BUFFER_BYTES, WRITE_BUFFER_BYTES, distrust};
 /// Head start of one address over the next (RFC 8305, section 5).
 const NEXT_ADDRESS_AFTER: Duration = Duration::from_millis(250);
 
+/// An address that says nothing is asked anew after this long: the kernel itself repeats a lost SYN only after one second, then
+/// two, then four, and a network that comes back would be noticed that much later.
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(400);
+
+/// Connections being tried at once, unanswered ones included.
+const ATTEMPTS_MAX: usize = 24;
+
 /// Addresses of one name that are tried at most; more would not fit into the time limit.
 const ADDRESSES_MAX: usize = 8;
 
@@ -213,7 +220,8 @@ pub(crate) async fn dial(
     Ok(ClientIo::Tls(Box::new(tls)))
 }
 
-/// Tries the addresses of the host, alternating between IPv6 and IPv4, each a little later than the one before.
+/// Tries the addresses of the host, alternating between IPv6 and IPv4, each a little later than the one before, and again those
+/// that say nothing.
 async fn connect_tcp(address: &ServerAddress) -> Result<TcpStream, ConnectError> {
     let unreachable = |problem: String, source| ConnectError::Unreachable {
         server: address.to_string(),
@@ -227,7 +235,9 @@ async fn connect_tcp(address: &ServerAddress) -> Result<TcpStream, ConnectError>
         );
         unreachable(problem, Some(error))
     })?;
-    let mut waiting = alternate(found).into_iter().take(ADDRESSES_MAX);
+    let addresses: Vec<_> = alternate(found).into_iter().take(ADDRESSES_MAX).collect();
+    let mut waiting = addresses.iter().copied();
+    let mut silent = addresses.iter().copied().cycle();
     let mut running = FuturesUnordered::new();
     let mut failure = None;
     running.extend(waiting.next().map(TcpStream::connect));
@@ -238,6 +248,9 @@ async fn connect_tcp(address: &ServerAddress) -> Result<TcpStream, ConnectError>
                 Err(error) => failure = Some(error),
             },
             () = sleep(NEXT_ADDRESS_AFTER), if waiting.len() > 0 => {}
+            () = sleep(ASK_AGAIN_AFTER), if waiting.len() == 0 && running.len() < ATTEMPTS_MAX => {
+                running.extend(silent.next().map(TcpStream::connect));
+            }
         }
         running.extend(waiting.next().map(TcpStream::connect));
     }

@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -35,6 +35,9 @@ const ROUNDS_PER_POLL: usize = 4;
 
 /// Requests of handles served in one round.
 const REQUESTS_PER_ROUND: usize = 256;
+
+/// Reads from a carrier that takes no more, to find the peer's farewell: more than a socket holds.
+const READS_AFTER_FAILURE: usize = 64;
 
 /// How long a closing link tries to tell the peer.
 const FAREWELL_LIMIT: Duration = Duration::from_secs(1);
@@ -211,7 +214,7 @@ impl Driver {
             }
             match self.poll_write(wire, cx, now) {
                 Ok(wrote) => progress |= wrote,
-                Err(error) => return Poll::Ready(Outcome::Lost(error.to_string())),
+                Err(error) => return Poll::Ready(self.broken(wire, cx, &error)),
             }
             if let Err(error) = self.poll_timer(wire, cx) {
                 return Poll::Ready(Outcome::Lost(error));
@@ -236,6 +239,23 @@ impl Driver {
             self.load_at = now;
             self.load_bytes = total;
         }
+    }
+
+    /// The carrier takes no more. The peer's farewell may have come before that; what else arrived counts as received.
+    fn broken(&mut self, wire: &mut Wire, cx: &mut Context<'_>, error: &std::io::Error) -> Outcome {
+        for _ in 0..READS_AFTER_FAILURE {
+            let Poll::Ready(Ok(Some(bytes))) = wire.poll_read(cx) else {
+                break;
+            };
+            if self.lane.receive(bytes, self.now()).is_err() {
+                break;
+            }
+            self.dispatch();
+            if let Some(reason) = self.farewell.take() {
+                return Outcome::Closed(reason);
+            }
+        }
+        Outcome::Lost(error.to_string())
     }
 
     /// Writes what is queued, then at most one more batch. Returns whether a batch was made.
@@ -503,6 +523,8 @@ impl Driver {
         let now = self.start.elapsed();
         lane.last_words(&mut self.batch, now);
         wire.queue(self.batch.drain(..));
+        let gone_away = lane.has_gone_away();
+        let mut shut_down = false;
         let told = timeout(
             FAREWELL_LIMIT,
             poll_fn(|cx| {
@@ -510,7 +532,13 @@ impl Driver {
                 if written.is_pending() || wire.poll_flush(cx)?.is_pending() {
                     return Poll::Pending;
                 }
-                wire.poll_shutdown(cx)
+                if !shut_down {
+                    ready!(wire.poll_shutdown(cx))?;
+                    shut_down = true;
+                }
+                // Closed with something unread, a socket is reset, and the reset overtakes what was said.
+                while gone_away && ready!(wire.poll_read(cx))?.is_some() {}
+                Poll::Ready(std::io::Result::Ok(()))
             }),
         );
         if let Ok(Err(error)) = told.await {

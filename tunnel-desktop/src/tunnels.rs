@@ -1,12 +1,15 @@
 //! Tunnels over whichever link there is just now: what the proxy and the forwards dial with.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use yonder_protocol::{Target, TunnelError, TunnelErrorCode, limits};
 use yonder_proxy::{Dial, DialMode};
 use yonder_transport::link::Link;
+use yonder_transport::relay::{RelayError, relay};
 use yonder_transport::stream::Stream;
 
 /// How long a dial may go unanswered: the server half's own limit answers first unless the carrier was lost
@@ -84,6 +87,18 @@ impl Dial for Tunnels {
         mode: DialMode,
     ) -> Result<Stream, TunnelError> {
         self.open(target, mode).await
+    }
+
+    fn joins(&self) -> bool {
+        true
+    }
+
+    async fn join(&self, stream: Stream, client: TcpStream) -> Result<(), TunnelError> {
+        relay(stream, client, "the client", Arc::new(()))
+            .await
+            .map_err(|error| match error {
+                RelayError::Stream(error) | RelayError::Socket(error) => error,
+            })
     }
 }
 

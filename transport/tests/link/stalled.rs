@@ -83,7 +83,8 @@ async fn another_works(open: &Link, incoming: &mut Incoming) {
             near_reader.read_exact(&mut down),
             far_reader.read_exact(&mut up),
         );
-        (a.unwrap(), b.unwrap(), c.unwrap(), d.unwrap());
+        a.and(b).unwrap();
+        c.and(d).unwrap();
         assert!(up == bytes && down == bytes);
     };
     within(exchange).await;

@@ -1,7 +1,7 @@
 //! Both halves of the product, started as a user would start them.
 
 use std::fs::{self, File};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -232,12 +232,21 @@ pub(crate) struct Target {
 impl Target {
     /// Starts one.
     pub(crate) fn start(place: &Place) -> anyhow::Result<Self> {
-        let address: IpAddr = place.far_address();
-        let mut process = Background::start(place.far_self()?.args([
-            "target",
-            "--address",
-            &address.to_string(),
-        ]))?;
+        Self::start_with(place, &[])
+    }
+
+    /// Starts one that sends with this congestion control.
+    pub(crate) fn start_sending_by(place: &Place, congestion: &str) -> anyhow::Result<Self> {
+        Self::start_with(place, &["--congestion", congestion])
+    }
+
+    fn start_with(place: &Place, further: &[&str]) -> anyhow::Result<Self> {
+        let address = place.far_address().to_string();
+        let mut command = place.far_self()?;
+        command
+            .args(["target", "--address", &address])
+            .args(further);
+        let mut process = Background::start(&mut command)?;
         let ports = Ports::parse(&process.first_line()?)?;
         Ok(Self { ports, process })
     }

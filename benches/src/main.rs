@@ -9,6 +9,7 @@
 )]
 
 mod halves;
+mod line;
 mod load;
 mod place;
 mod process;
@@ -21,7 +22,7 @@ mod target;
 mod way;
 
 use std::fs;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command as Program, ExitCode};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -33,7 +34,7 @@ use serde_json::{Value, json};
 use crate::place::Place;
 use crate::report::Report;
 use crate::scale::Scale;
-use crate::sections::{ALL, Section, Setting};
+use crate::sections::{ALL, Section, Setting, wan};
 
 /// Measures every figure that the product promises, on this machine.
 #[derive(Debug, Parser)]
@@ -76,24 +77,29 @@ struct RunArguments {
 enum Role {
     /// What the tunnels lead to.
     #[command(hide = true)]
-    Target {
-        #[arg(long)]
-        address: IpAddr,
-    },
+    Target(target::TargetArguments),
     /// The network between the halves, to be stopped by signals.
     #[command(hide = true)]
     Relay {
         #[arg(long)]
         to: SocketAddr,
     },
+    /// The emulated line between two network namespaces.
+    #[command(hide = true)]
+    Line(line::LineArguments),
+    /// The part of a run that happens in namespaces of its own.
+    #[command(hide = true)]
+    Wan(wan::InnerArguments),
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match arguments.role {
         None => run(&arguments.run),
-        Some(Role::Target { address }) => target::run(address),
+        Some(Role::Target(target)) => target::run(&target),
         Some(Role::Relay { to }) => relay::run(to),
+        Some(Role::Line(line)) => line::run(&line),
+        Some(Role::Wan(inner)) => wan::run_inside(&inner),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -204,6 +210,7 @@ fn describe(arguments: &RunArguments, report: &Report) -> anyhow::Result<Value> 
         "quick": arguments.quick,
         "figures": report.figures,
         "skipped": report.skipped,
+        "remarks": report.remarks,
     }))
 }
 

@@ -23,6 +23,19 @@ impl Place {
         }
     }
 
+    /// The server's side in another network namespace, at `address`.
+    pub(crate) fn apart(&self, namespace: &str, address: IpAddr) -> Self {
+        Self {
+            programs: self.programs.clone(),
+            far: Some((namespace.to_owned(), address)),
+        }
+    }
+
+    /// The folder of the two halves.
+    pub(crate) fn programs(&self) -> &Path {
+        &self.programs
+    }
+
     /// A program of the product, near.
     pub(crate) fn near(&self, program: &str) -> Command {
         Command::new(self.programs.join(program))

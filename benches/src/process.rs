@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -29,9 +29,18 @@ pub(crate) struct Background {
 impl Background {
     /// Starts `command`; its standard output is what [`Background::first_line`] reads.
     pub(crate) fn start(command: &mut Command) -> anyhow::Result<Self> {
+        Self::start_with(command, Stdio::null())
+    }
+
+    /// The same for a program that [`Background::tell`] talks to.
+    pub(crate) fn start_to_talk(command: &mut Command) -> anyhow::Result<Self> {
+        Self::start_with(command, Stdio::piped())
+    }
+
+    fn start_with(command: &mut Command, input: Stdio) -> anyhow::Result<Self> {
         let name = command.get_program().to_string_lossy().into_owned();
         let child = command
-            .stdin(Stdio::null())
+            .stdin(input)
             .stdout(Stdio::piped())
             .spawn()
             .with_context(|| format!("could not start `{name}`"))?;
@@ -57,6 +66,12 @@ impl Background {
         receiver
             .recv_timeout(START_LIMIT)
             .with_context(|| format!("`{}` printed nothing; see its messages above", self.name))
+    }
+
+    /// Writes a line to its standard input.
+    pub(crate) fn tell(&mut self, line: &str) -> anyhow::Result<()> {
+        let input = self.child.stdin.as_mut().context("it does not listen")?;
+        writeln!(input, "{line}").with_context(|| format!("`{}` does not listen", self.name))
     }
 
     /// Its process id.

@@ -3,14 +3,16 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What a figure counts.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Unit {
     /// 10⁹ bytes a second.
     GigabytesPerSecond,
+    /// 10⁶ bytes a second.
+    MegabytesPerSecond,
     /// CPU seconds, user and kernel, per 10⁹ bytes of payload.
     CpuSecondsPerGigabyte,
     /// Seconds.
@@ -21,17 +23,19 @@ pub(crate) enum Unit {
     Kibibytes,
     /// A quotient.
     Ratio,
+    /// Round trips of the line.
+    RoundTrips,
 }
 
 /// One figure.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Figure {
     /// Section that measured it.
-    pub(crate) section: &'static str,
+    pub(crate) section: String,
     /// What was measured.
     pub(crate) measure: String,
     /// The way on which.
-    pub(crate) way: &'static str,
+    pub(crate) way: String,
     /// The figure itself.
     pub(crate) value: f64,
     /// What it counts.
@@ -45,6 +49,7 @@ impl fmt::Display for Figure {
             Unit::GigabytesPerSecond | Unit::CpuSecondsPerGigabyte | Unit::Ratio => {
                 format!("{value:.3}")
             }
+            Unit::MegabytesPerSecond | Unit::RoundTrips => format!("{value:.2}"),
             Unit::PerSecond => format!("{value:.0}"),
             Unit::Kibibytes => format!("{value:.1} KiB"),
             Unit::Seconds if value < 1e-3 => format!("{:.0} µs", value * 1e6),
@@ -56,16 +61,18 @@ impl fmt::Display for Figure {
 }
 
 /// What a run has found so far.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Report {
     /// In the order in which they were measured.
     pub(crate) figures: Vec<Figure>,
     /// Sections that could not run here, and why.
     pub(crate) skipped: Vec<Skipped>,
+    /// What else is to be known to read the figures.
+    pub(crate) remarks: Vec<String>,
 }
 
 /// A section, or a part of one, that could not run.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Skipped {
     /// Which.
     pub(crate) what: String,
@@ -74,6 +81,19 @@ pub(crate) struct Skipped {
 }
 
 impl Report {
+    /// Takes over what another process found.
+    pub(crate) fn join(&mut self, other: Self) {
+        self.figures.extend(other.figures);
+        self.skipped.extend(other.skipped);
+        self.remarks.extend(other.remarks);
+    }
+
+    /// Notes something that is to be known to read the figures.
+    pub(crate) fn remark(&mut self, text: String) {
+        eprintln!("{text}");
+        self.remarks.push(text);
+    }
+
     /// Notes a part that cannot run here.
     pub(crate) fn skip(&mut self, what: &str, reason: &str) {
         eprintln!("skipped: {what}: {reason}");
@@ -90,7 +110,7 @@ impl Report {
             .iter()
             .filter(|figure| figure.section == section)
             .collect();
-        let ways = distinct(figures.iter().map(|figure| figure.way));
+        let ways = distinct(figures.iter().map(|figure| figure.way.as_str()));
         let measures = distinct(figures.iter().map(|figure| figure.measure.as_str()));
         let row = |name: String, cells: &mut dyn Iterator<Item = String>| {
             cells.fold(name, |line, cell| format!("{line} {cell:>11}"))
@@ -143,9 +163,9 @@ impl<'a> Notes<'a> {
     /// Keeps a figure and shows it.
     pub(crate) fn note(&mut self, measure: &str, value: f64, unit: Unit) {
         let figure = Figure {
-            section: self.section,
+            section: self.section.to_owned(),
             measure: measure.to_owned(),
-            way: self.way,
+            way: self.way.to_owned(),
             value,
             unit,
         };

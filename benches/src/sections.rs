@@ -9,6 +9,7 @@ pub(crate) mod http;
 pub(crate) mod memory;
 pub(crate) mod recovery;
 pub(crate) mod relay;
+pub(crate) mod wan;
 
 /// What sections run with.
 #[derive(Clone, Debug)]
@@ -26,7 +27,7 @@ pub(crate) struct Section {
     pub(crate) name: &'static str,
     /// What it measures, for `--list`.
     pub(crate) about: &'static str,
-    /// Measures it.
+    /// Measures it; its figures are those of its name, or of its name and a suffix.
     pub(crate) run: fn(&Setting, &mut Report) -> anyhow::Result<()>,
 }
 
@@ -56,5 +57,10 @@ pub(crate) const ALL: &[Section] = &[
         name: recovery::NAME,
         about: "time until tunnels open again: the server half restarted, a silent line back",
         run: recovery::run,
+    },
+    Section {
+        name: wan::NAME,
+        about: "a line of 50 ms and 100 Mbit/s between network namespaces, without and with 1 % loss",
+        run: wan::run,
     },
 ];

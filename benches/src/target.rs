@@ -7,6 +7,7 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr};
 
 use anyhow::Context as _;
+use clap::Args;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -88,17 +89,28 @@ impl Ports {
     }
 }
 
+/// What a target process is told.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct TargetArguments {
+    /// Where to listen.
+    #[arg(long)]
+    address: IpAddr,
+    /// Congestion control of what is sent, if not the system's own choice.
+    #[arg(long)]
+    congestion: Option<String>,
+}
+
 /// Runs until killed.
-pub(crate) fn run(address: IpAddr) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &TargetArguments) -> anyhow::Result<()> {
     tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .build()?
-        .block_on(serve(address))
+        .block_on(serve(arguments))
 }
 
-async fn serve(address: IpAddr) -> anyhow::Result<()> {
-    let wishes = listen(address)?;
-    let http = listen(address)?;
+async fn serve(arguments: &TargetArguments) -> anyhow::Result<()> {
+    let wishes = listen(arguments)?;
+    let http = listen(arguments)?;
     let ports = Ports {
         wishes: wishes.local_addr()?,
         http: http.local_addr()?,
@@ -126,16 +138,22 @@ async fn serve(address: IpAddr) -> anyhow::Result<()> {
 }
 
 /// A listener whose queue holds the bursts that are measured.
-fn listen(address: IpAddr) -> anyhow::Result<TcpListener> {
+fn listen(arguments: &TargetArguments) -> anyhow::Result<TcpListener> {
     /// More than any burst of ours.
     const BACKLOG: i32 = 4096;
-    let address = SocketAddr::new(address, 0);
+    let address = SocketAddr::new(arguments.address, 0);
     let socket = socket2::Socket::new(
         socket2::Domain::for_address(address),
         socket2::Type::STREAM,
         None,
     )?;
     socket.set_nonblocking(true)?;
+    if let Some(congestion) = &arguments.congestion {
+        // Connections inherit it.
+        socket
+            .set_tcp_congestion(congestion.as_bytes())
+            .with_context(|| format!("could not use the congestion control {congestion}"))?;
+    }
     socket
         .bind(&address.into())
         .with_context(|| format!("could not listen on {address}"))?;

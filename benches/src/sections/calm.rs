@@ -53,7 +53,7 @@ fn measure(setting: &Setting, way: Way, report: &mut Report) -> anyhow::Result<(
     Pinger::open(way)?;
     let rounds = setting.scale.count(ROUNDS);
     let idle = medium(idle_opens(way, rounds)?);
-    let after = medium(opens_after_cancels(way, rounds)?);
+    let after = medium(opens_after_cancels(way, rounds, RUNNING)?);
     notes.note("open, idle p50", idle.as_secs_f64(), Unit::Seconds);
     notes.note(
         "open after 8 cancelled p50",
@@ -126,15 +126,19 @@ pub(crate) fn idle_opens(way: Way, rounds: usize) -> anyhow::Result<Vec<Duration
     Ok(times)
 }
 
-/// Opens right after downloads were cancelled.
-pub(crate) fn opens_after_cancels(way: Way, rounds: usize) -> anyhow::Result<Vec<Duration>> {
+/// Opens right after downloads were cancelled that had run for a while.
+pub(crate) fn opens_after_cancels(
+    way: Way,
+    rounds: usize,
+    running: Duration,
+) -> anyhow::Result<Vec<Duration>> {
     let mut times = Vec::with_capacity(rounds);
     for _ in 0..rounds {
         let mut downloads = Vec::with_capacity(CANCELLED);
         for _ in 0..CANCELLED {
             downloads.push(Download::start(way)?);
         }
-        pause(RUNNING);
+        pause(running);
         for download in downloads {
             download.cancel()?;
         }

@@ -22,7 +22,7 @@ pub(crate) const NAME: &str = "recovery";
 const ROUNDS: usize = 4;
 
 /// How long the network is silent.
-pub(crate) const SILENCE: Duration = Duration::from_secs(15);
+const SILENCE: Duration = Duration::from_secs(15);
 
 /// A way that has not come back by then never will.
 const BACK_LIMIT: Duration = Duration::from_mins(1);
@@ -51,7 +51,7 @@ pub(crate) fn run(setting: &Setting, report: &mut Report) -> anyhow::Result<()> 
 }
 
 /// The way's time until an open succeeds, attempts that fail included.
-pub(crate) fn until_open(way: Way) -> anyhow::Result<Duration> {
+fn until_open(way: Way) -> anyhow::Result<Duration> {
     let start = Instant::now();
     while open_once(way).is_err() {
         if start.elapsed() > BACK_LIMIT {
@@ -81,31 +81,48 @@ fn silence(setting: &Setting, target: &Target, notes: &mut Notes<'_>) -> anyhow:
     };
     Pinger::open(way)?;
     network.signal(Signal::STOP)?;
-    let result = watch_silence(way, through, notes);
+    let result = watch_silence(way, Some(through), notes);
     // Or it could not be stopped.
     network.signal(Signal::CONT)?;
     result?;
+    note_back(way, notes)
+}
+
+/// Notes how long a way that was silent takes to open a tunnel.
+pub(crate) fn note_back(way: Way, notes: &mut Notes<'_>) -> anyhow::Result<()> {
     let back = until_open(way)?;
     let measure = "silent line back: a tunnel opens after";
     notes.note(measure, back.as_secs_f64(), Unit::Seconds);
     Ok(())
 }
 
-fn watch_silence(way: Way, through: SocketAddr, notes: &mut Notes<'_>) -> anyhow::Result<()> {
+/// Waits until the silence is over, and notes when the client tried another carrier to `server`, where it has carriers.
+pub(crate) fn watch_silence(
+    way: Way,
+    server: Option<SocketAddr>,
+    notes: &mut Notes<'_>,
+) -> anyhow::Result<()> {
     let start = Instant::now();
-    let carriers = connections_to(through)?;
     // Somebody opens a tunnel and waits: this is when the link can first know that nothing is answered.
     std::thread::spawn(move || open_once(way));
-    let noticed = wait_until(SILENCE, "the notice of silence", || {
-        Ok(!connections_to(through)?.is_subset(&carriers))
-    });
-    match noticed {
-        Ok(after) => notes.note(
-            "silent line: given up after the first unanswered bytes",
-            after.as_secs_f64(),
-            Unit::Seconds,
-        ),
-        Err(error) => eprintln!("{error:#}"),
+    if let Some(server) = server {
+        let carriers = connections_to(server)?;
+        let noticed = wait_until(SILENCE, "the notice of silence", || {
+            Ok(!connections_to(server)?.is_subset(&carriers))
+        });
+        match noticed {
+            Ok(after) => notes.note(
+                "silent line: given up after the first unanswered bytes",
+                after.as_secs_f64(),
+                Unit::Seconds,
+            ),
+            // Then it is at least this long, which the table is to show.
+            Err(_) => notes.note(
+                "silent line: not given up within",
+                SILENCE.as_secs_f64(),
+                Unit::Seconds,
+            ),
+        }
     }
     pause(SILENCE.saturating_sub(start.elapsed()));
     Ok(())

@@ -8,11 +8,13 @@
     reason = "a command for people at a terminal"
 )]
 
+mod codec;
 mod halves;
 mod line;
 mod load;
 mod place;
 mod process;
+mod promise;
 mod relay;
 mod report;
 mod scale;
@@ -32,6 +34,7 @@ use clap::{Args, Parser, Subcommand};
 use serde_json::{Value, json};
 
 use crate::place::Place;
+use crate::promise::Verdict;
 use crate::report::Report;
 use crate::scale::Scale;
 use crate::sections::{ALL, Section, Setting, wan};
@@ -87,6 +90,9 @@ enum Role {
     /// The emulated line between two network namespaces.
     #[command(hide = true)]
     Line(line::LineArguments),
+    /// One codec, many times.
+    #[command(hide = true)]
+    Codec(codec::CodecArguments),
     /// The part of a run that happens in namespaces of its own.
     #[command(hide = true)]
     Wan(wan::InnerArguments),
@@ -99,6 +105,7 @@ fn main() -> ExitCode {
         Some(Role::Target(target)) => target::run(&target),
         Some(Role::Relay { to }) => relay::run(to),
         Some(Role::Line(line)) => line::run(&line),
+        Some(Role::Codec(codec)) => codec::run(&codec),
         Some(Role::Wan(inner)) => wan::run_inside(&inner),
     };
     match result {
@@ -132,8 +139,12 @@ fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         }
         println!("{}\n", report.table(section.name));
     }
+    let verdicts = promise::judge(&report);
+    if !verdicts.is_empty() {
+        println!("{}", promise::table(&verdicts));
+    }
     if let Some(path) = &arguments.json {
-        let text = serde_json::to_string_pretty(&describe(arguments, &report)?)?;
+        let text = serde_json::to_string_pretty(&describe(arguments, &report, &verdicts)?)?;
         fs::write(path, text + "\n")
             .with_context(|| format!("could not write {}", path.display()))?;
     }
@@ -193,7 +204,11 @@ fn programs(arguments: &RunArguments) -> anyhow::Result<PathBuf> {
 }
 
 /// The report with everything that is needed to compare it with another.
-fn describe(arguments: &RunArguments, report: &Report) -> anyhow::Result<Value> {
+fn describe(
+    arguments: &RunArguments,
+    report: &Report,
+    verdicts: &[Verdict],
+) -> anyhow::Result<Value> {
     let unix_seconds = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |time| time.as_secs());
@@ -209,6 +224,7 @@ fn describe(arguments: &RunArguments, report: &Report) -> anyhow::Result<Value> 
         "seconds": scale(arguments)?.length.as_secs_f64(),
         "quick": arguments.quick,
         "figures": report.figures,
+        "promises": verdicts,
         "skipped": report.skipped,
         "remarks": report.remarks,
     }))

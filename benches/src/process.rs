@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
@@ -167,8 +167,22 @@ pub(crate) fn own_cpu_seconds() -> f64 {
 
 fn seconds(ticks: u64) -> f64 {
     #[allow(clippy::cast_precision_loss, reason = "far below 2^52 ticks")]
-    let seconds = ticks as f64 / rustix::param::clock_ticks_per_second() as f64;
+    let seconds = ticks as f64 / f64::from(ticks_per_second());
     seconds
+}
+
+/// What `/proc` counts CPU time in.
+fn ticks_per_second() -> u32 {
+    /// That of Linux on all common processors.
+    const USUAL: u32 = 100;
+    static TICKS: OnceLock<u32> = OnceLock::new();
+    *TICKS.get_or_init(|| {
+        let output = Command::new("getconf").arg("CLK_TCK").output().ok();
+        output
+            .and_then(|output| String::from_utf8(output.stdout).ok())
+            .and_then(|text| text.trim().parse().ok())
+            .unwrap_or(USUAL)
+    })
 }
 
 /// Resident memory in bytes of `root` and the processes that descend from it.

@@ -25,6 +25,8 @@ pub(crate) enum Unit {
     Ratio,
     /// Round trips of the line.
     RoundTrips,
+    /// Machine instructions.
+    Instructions,
 }
 
 /// One figure.
@@ -50,7 +52,7 @@ impl fmt::Display for Figure {
                 format!("{value:.3}")
             }
             Unit::MegabytesPerSecond | Unit::RoundTrips => format!("{value:.2}"),
-            Unit::PerSecond => format!("{value:.0}"),
+            Unit::PerSecond | Unit::Instructions => format!("{value:.0}"),
             Unit::Kibibytes => format!("{value:.1} KiB"),
             Unit::Seconds if value < 1e-3 => format!("{:.0} µs", value * 1e6),
             Unit::Seconds if value < 1.0 => format!("{:.2} ms", value * 1e3),
@@ -103,6 +105,13 @@ impl Report {
         });
     }
 
+    /// The figure of `measure` on `way`.
+    pub(crate) fn figure(&self, section: &str, measure: &str, way: &str) -> Option<&Figure> {
+        self.figures.iter().find(|figure| {
+            figure.section == section && figure.measure == measure && figure.way == way
+        })
+    }
+
     /// A table of one section: measures down, ways across.
     pub(crate) fn table(&self, section: &str) -> String {
         let figures: Vec<&Figure> = self
@@ -121,9 +130,7 @@ impl Report {
         )];
         for measure in measures {
             let mut cells = ways.iter().map(|&way| {
-                figures
-                    .iter()
-                    .find(|figure| figure.measure == measure && figure.way == way)
+                self.figure(section, measure, way)
                     .map_or_else(|| "–".to_owned(), ToString::to_string)
             });
             lines.push(row(format!("  {measure:<42}"), &mut cells));

@@ -5,6 +5,7 @@ use crate::report::Report;
 use crate::scale::Scale;
 
 pub(crate) mod calm;
+pub(crate) mod codec;
 pub(crate) mod http;
 pub(crate) mod memory;
 pub(crate) mod recovery;
@@ -62,5 +63,10 @@ pub(crate) const ALL: &[Section] = &[
         name: wan::NAME,
         about: "a line of 50 ms and 100 Mbit/s between network namespaces, without and with 1 % loss",
         run: wan::run,
+    },
+    Section {
+        name: codec::NAME,
+        about: "instructions of the codecs, counted by valgrind",
+        run: codec::run,
     },
 ];

@@ -22,18 +22,18 @@ pub(crate) struct Arguments {
 
 /// Builds and measures.
 pub(crate) fn run_bench(arguments: &Arguments) -> anyhow::Result<()> {
-    // One after the other: built together, the halves would get the features that the benches ask of shared dependencies.
-    for packages in [
-        ["tunnel-server", "tunnel-desktop"].as_slice(),
-        &["yonder-benches"],
-    ] {
-        let mut build = cargo();
-        build.args(["build", "--quiet", "--release", "--locked"]);
-        for package in packages {
-            build.args(["--package", package]);
-        }
-        run(&mut build)?;
-    }
+    run(cargo().args([
+        "build",
+        "--quiet",
+        "--release",
+        "--locked",
+        "--package",
+        "tunnel-server",
+        "--package",
+        "tunnel-desktop",
+        "--package",
+        "yonder-benches",
+    ]))?;
     let program = target_folder().join("release/yonder-bench");
     let status = Command::new(&program)
         .args(&arguments.rest)

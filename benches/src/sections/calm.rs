@@ -54,14 +54,14 @@ fn measure(setting: &Setting, way: Way, report: &mut Report) -> anyhow::Result<(
     let rounds = setting.scale.count(ROUNDS);
     let idle = medium(idle_opens(way, rounds)?);
     let after = medium(opens_after_cancels(way, rounds, RUNNING)?);
-    notes.note("open, idle p50", idle.as_secs_f64(), Unit::Seconds);
+    notes.note("open on an idle way p50", idle.as_secs_f64(), Unit::Seconds);
     notes.note(
         "open after 8 cancelled p50",
         after.as_secs_f64(),
         Unit::Seconds,
     );
     let ratio = after.as_secs_f64() / idle.as_secs_f64();
-    notes.note("the second of the first", ratio, Unit::Ratio);
+    notes.note("open after 8 cancelled, of an idle one", ratio, Unit::Ratio);
 
     let mut pinger = Pinger::open(way)?;
     notes.times("ping alone", pinger.pings(length, Duration::ZERO)?);

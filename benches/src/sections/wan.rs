@@ -25,7 +25,7 @@ use crate::way::Way;
 pub(crate) const NAME: &str = "wan";
 
 /// The same line with loss.
-const LOSSY: &str = "wan-loss";
+pub(crate) const LOSSY: &str = "wan-loss";
 
 /// Round trip of the line.
 const ROUND_TRIP: Duration = Duration::from_millis(50);

@@ -12,8 +12,8 @@ use crate::report::{Notes, Report, Unit};
 pub(crate) const NAME: &str = "codec";
 
 /// Two numbers of rounds: what both runs do besides is the same, and falls away in the difference.
-const FEW: u32 = 100;
-const MANY: u32 = 300;
+const FEW: u32 = 20;
+const MANY: u32 = 60;
 
 pub(crate) fn run(_: &Setting, report: &mut Report) -> anyhow::Result<()> {
     let valgrind = Command::new("valgrind")

@@ -24,6 +24,9 @@ const ROUNDS: usize = 4;
 /// How long the network is silent.
 const SILENCE: Duration = Duration::from_secs(15);
 
+/// A carrier that has not been given up by then never will be: far above the pause before a ping and the wait for its answer.
+const GIVE_UP_LIMIT: Duration = Duration::from_mins(1);
+
 /// A way that has not come back by then never will.
 const BACK_LIMIT: Duration = Duration::from_mins(1);
 
@@ -81,11 +84,14 @@ fn silence(setting: &Setting, target: &Target, notes: &mut Notes<'_>) -> anyhow:
     };
     Pinger::open(way)?;
     network.signal(Signal::STOP)?;
-    let result = watch_silence(way, Some(through), notes);
+    wait_silently(way);
+    network.signal(Signal::CONT)?;
+    note_back(way, notes)?;
+    network.signal(Signal::STOP)?;
+    let given_up = note_given_up(way, through, notes);
     // Or it could not be stopped.
     network.signal(Signal::CONT)?;
-    result?;
-    note_back(way, notes)
+    given_up
 }
 
 /// Notes how long a way that was silent takes to open a tunnel.
@@ -96,26 +102,21 @@ pub(crate) fn note_back(way: Way, notes: &mut Notes<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until the silence is over, and notes when the client tried another carrier to `server`, where it has carriers.
-pub(crate) fn watch_silence(
-    way: Way,
-    server: Option<SocketAddr>,
-    notes: &mut Notes<'_>,
-) -> anyhow::Result<()> {
-    let start = Instant::now();
-    // Somebody opens a tunnel and waits: this is when the link can first know that nothing is answered.
+/// Lets the silence last, while somebody opens a tunnel and waits.
+pub(crate) fn wait_silently(way: Way) {
     std::thread::spawn(move || open_once(way));
-    if let Some(server) = server {
-        let carriers = connections_to(server)?;
-        let noticed = wait_until(SILENCE, "the notice of silence", || {
-            Ok(!connections_to(server)?.is_subset(&carriers))
-        });
-        // Where it is not noticed in time, it takes at least this long, which is what the table is to show.
-        let after = noticed.unwrap_or(SILENCE);
-        let measure = "silent line: given up after";
-        notes.note(measure, after.as_secs_f64(), Unit::Seconds);
-    }
-    pause(SILENCE.saturating_sub(start.elapsed()));
+    pause(SILENCE);
+}
+
+/// Notes how long bytes stay unanswered until the client tries another carrier to `server`.
+fn note_given_up(way: Way, server: SocketAddr, notes: &mut Notes<'_>) -> anyhow::Result<()> {
+    let carriers = connections_to(server)?;
+    std::thread::spawn(move || open_once(way));
+    let after = wait_until(GIVE_UP_LIMIT, "the end of a silent carrier", || {
+        Ok(!connections_to(server)?.is_subset(&carriers))
+    })?;
+    let measure = "silent line: given up after";
+    notes.note(measure, after.as_secs_f64(), Unit::Seconds);
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use clap::Args;
 
 use super::Setting;
 use super::calm::{idle_opens, medium, opens_after_cancels};
-use super::recovery::{note_back, watch_silence};
+use super::recovery::{note_back, wait_silently};
 use crate::halves::{Carrier, Halves, Target};
 use crate::line::{CARRY, MTU, PAYLOAD_OF_MTU, SILENT};
 use crate::load::{Bulk, Direction, Pinger, opens};
@@ -258,7 +258,7 @@ fn measure(
         if loss_per_mille == 0 {
             // With nothing left of what was measured before.
             let ssh = Ssh::start(&setting.place, Cipher::Default, &target)?;
-            silence(&mut line, ssh.way, None, &mut notes)?;
+            silence(&mut line, ssh.way, &mut notes)?;
         }
     }
     let halves = Halves::start(&setting.place, Carrier::Plain, &target)?;
@@ -267,8 +267,7 @@ fn measure(
     drop(halves);
     if loss_per_mille == 0 {
         let halves = Halves::start(&setting.place, Carrier::Plain, &target)?;
-        let server = halves.server.address();
-        silence(&mut line, halves.way, Some(server), &mut notes)?;
+        silence(&mut line, halves.way, &mut notes)?;
     }
     Ok(())
 }
@@ -321,16 +320,10 @@ fn line_payload() -> f64 {
 }
 
 /// The line falls silent and comes back.
-fn silence(
-    line: &mut Background,
-    way: Way,
-    server: Option<std::net::SocketAddr>,
-    notes: &mut Notes<'_>,
-) -> anyhow::Result<()> {
+fn silence(line: &mut Background, way: Way, notes: &mut Notes<'_>) -> anyhow::Result<()> {
     Pinger::open(way)?;
     line.tell(SILENT)?;
-    let result = watch_silence(way, server, notes);
+    wait_silently(way);
     line.tell(CARRY)?;
-    result?;
     note_back(way, notes)
 }

@@ -9,6 +9,7 @@ pub use yonder_protocol::link::fuzz::operations as link_operations;
 pub use yonder_proxy::fuzzing::fuzz_chunked as proxy_chunked;
 pub use yonder_proxy::fuzzing::fuzz_request_head as proxy_request_head;
 pub use yonder_proxy::fuzzing::fuzz_response_head as proxy_response_head;
+pub use yonder_transport::ssh::preamble::fuzz_scan as ssh_preamble;
 pub use yonder_transport::websocket::fuzz_decode as websocket_decode;
 
 /// A fuzz target: its name, which is also its corpus folder, and its function.
@@ -21,5 +22,6 @@ pub const TARGETS: &[Target] = &[
     ("proxy_request_head", proxy_request_head),
     ("proxy_response_head", proxy_response_head),
     ("proxy_chunked", proxy_chunked),
+    ("ssh_preamble", ssh_preamble),
     ("websocket_decode", websocket_decode),
 ];

@@ -6,6 +6,7 @@
     reason = "a panic is how a test reports, and measured figures are printed"
 )]
 
+mod bench;
 mod browser;
 mod curl;
 mod forward;
@@ -17,4 +18,5 @@ mod replaced;
 mod resume;
 mod reverse_proxies;
 mod rpc;
+mod ssh;
 mod vite;

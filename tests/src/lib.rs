@@ -15,6 +15,7 @@ pub mod halves;
 pub mod process;
 pub mod reverse_proxy;
 pub mod site;
+pub mod sshd;
 pub mod vite;
 
 use std::fmt::Debug;

@@ -15,7 +15,7 @@ const ADDRESS_BYTES_MAX: usize = 2_000;
 pub enum InvalidAddress {
     /// `ssh://`: an address of another way to connect.
     #[error(
-        "connecting through ssh:// is not available in this version; use the server's http:// or https:// address"
+        "an ssh:// address serves tunnel-desktop alone; here the server's http:// or https:// address is needed"
     )]
     Ssh,
     /// Neither `http://` nor `https://`.

@@ -169,6 +169,14 @@ pub enum ConnectError {
         /// What to do about it.
         problem: String,
     },
+    /// `ssh` was refused, or refused the host itself.
+    #[error("{server} refused the connection: {problem}")]
+    SshRefused {
+        /// The server's address as the person gave it.
+        server: String,
+        /// What to do about it.
+        problem: String,
+    },
     /// The server half answered that it cannot serve just now.
     #[error("{server} cannot serve now (status {}): {problem}", status.as_u16())]
     Busy {
@@ -216,7 +224,7 @@ fn in_brackets(seen: Option<&str>) -> String {
 impl ConnectError {
     /// Whether the server half refused us: trying again without a change cannot help.
     pub fn is_refused(&self) -> bool {
-        matches!(self, Self::Refused { .. })
+        matches!(self, Self::Refused { .. } | Self::SshRefused { .. })
     }
 
     /// Whether the other half could not be reached or made to serve; a later attempt may succeed.

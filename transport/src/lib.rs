@@ -3,6 +3,7 @@
 //! * [`address`], [`token`], [`tls`]: where the server half is, the shared secret, and whom to trust.
 //! * [`carrier`]: what a link runs over, and the means to get another.
 //! * [`connect`]: gets carriers from a server half, by whatever way passes.
+//! * [`ssh`]: gets carriers through the person's own `ssh`.
 //! * [`websocket`], [`poll`]: the carrier inside the messages of a WebSocket, and the one in plain requests.
 //! * [`client`], [`acceptor`]: the two ways to a link; [`link`], [`stream`]: what it is used by.
 //! * [`relay`]: joins a stream and a TCP socket.
@@ -17,6 +18,7 @@ pub mod link;
 pub mod message;
 pub mod poll;
 pub mod relay;
+pub mod ssh;
 pub mod stream;
 pub mod tls;
 pub mod token;

@@ -7,21 +7,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Method;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
-use yonder_protocol::limits::HANDSHAKE_TIMEOUT;
 use yonder_protocol::link::{CloseCode, Role, SessionName};
 use yonder_transport::carrier::Connect;
 use yonder_transport::client::{self, ClientHello, Connected, LinkError};
-use yonder_transport::connect::Connector;
 use yonder_transport::link::{CloseReason, Incoming, Link, LinkConfig, LinkPhase};
 
 use crate::backoff::Backoff;
 use crate::console::Console;
 use crate::failure::{Exit, Failure};
 use crate::tunnels::Tunnels;
+use crate::way::Way;
 
 /// How long closing may take: the server half is told, and does not have to answer.
 const CLOSE_LIMIT: Duration = Duration::from_millis(1_500);
@@ -52,6 +50,8 @@ pub(crate) struct Attach {
     pub(crate) server: String,
     /// The way to it.
     pub(crate) connector: Arc<dyn Connect>,
+    /// Whether a person may be asked on the way, at the terminal.
+    pub(crate) prompts: bool,
     /// What for.
     pub(crate) role: Role,
     /// The browser session.
@@ -74,12 +74,8 @@ pub(crate) type Fresh = mpsc::Receiver<(Link, Incoming)>;
 ///
 /// # Errors
 /// What stands in the way, with its exit code.
-pub(crate) async fn probe(connector: &Connector) -> Result<(), Failure> {
-    connector
-        .request(Method::GET, "status", None, HANDSHAKE_TIMEOUT)
-        .await
-        .map(drop)
-        .map_err(|error| failure(&error.into()))
+pub(crate) async fn probe(way: &Way) -> Result<(), Failure> {
+    way.probe().await.map_err(|error| failure(&error.into()))
 }
 
 /// Gets a link, once.
@@ -105,7 +101,7 @@ pub(crate) async fn detach(link: &Link) {
 }
 
 /// The failure of the first attempt, or of one that makes further attempts useless.
-fn failure(error: &LinkError) -> Failure {
+pub(crate) fn failure(error: &LinkError) -> Failure {
     let exit = if error.is_refused() {
         Exit::Refused
     } else if error.is_configuration() {
@@ -118,6 +114,18 @@ fn failure(error: &LinkError) -> Failure {
 }
 
 impl Attach {
+    /// A link for `role` in `session`, over `way`.
+    pub(crate) fn new(way: &Way, role: Role, session: SessionName, console: &Console) -> Self {
+        Self {
+            server: way.address(),
+            connector: way.connector(),
+            prompts: way.prompts(),
+            role,
+            session,
+            console: console.clone(),
+        }
+    }
+
     /// Gets the first link and keeps it from then on, publishing it in `links`.
     ///
     /// Cancel safe.
@@ -126,7 +134,7 @@ impl Attach {
     /// If the first attempt fails, whatever the reason: a person is there and can act on it.
     pub(crate) async fn start(self, links: Links) -> Result<(Attachment, Fresh), Failure> {
         self.console
-            .status(&format!("connecting to {}", self.server), "");
+            .begin(&format!("connecting to {}", self.server), self.prompts);
         let connected = self.connect().await.map_err(|error| failure(&error))?;
         let current = links.subscribe();
         let (hand_over, fresh) = mpsc::channel(1);

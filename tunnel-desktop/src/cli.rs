@@ -76,8 +76,8 @@ pub(crate) enum Command {
     Forward(ForwardArgs),
     /// Check this machine and, where SERVER is given, the way to the server half
     Doctor(DoctorArgs),
-    /// Measure a link (not available in this version)
-    Bench(UnavailableArgs),
+    /// Measure the link to the server half: round trip, openings, throughput each way; moves much data for a moment
+    Bench(BenchArgs),
     /// Serve MCP to agents on this machine (not available in this version)
     Mcp(UnavailableArgs),
 }
@@ -105,10 +105,17 @@ pub(crate) struct ServerArgs {
     /// Header that carries the token [default: authorization]
     #[arg(long, value_enum, env = "YONDER_AUTH_HEADER")]
     pub(crate) auth_header: Option<AuthHeader>,
+    /// Program for ssh:// with its arguments, for example "ssh -F work.conf" [default: ssh]
+    #[arg(long, value_name = "COMMAND", env = "YONDER_SSH")]
+    pub(crate) ssh: Option<String>,
+    /// What starts tunnel-server at the far end of ssh://, for the login shell there [default: tunnel-server, looked for
+    /// in the usual folders]
+    #[arg(long, value_name = "COMMAND", env = "YONDER_SSH_REMOTE")]
+    pub(crate) ssh_remote: Option<String>,
 }
 
 /// What SERVER may be.
-const SERVER_HELP: &str = "http(s)://host[:port][/prefix], a name from the configuration file, or `local` for the \
+const SERVER_HELP: &str = "http(s)://host[:port][/prefix], ssh://[user@]host[:port], a name from the configuration file, or `local` for the \
                            server half on this machine [default: local]";
 
 /// What the words of `forward` are.
@@ -183,6 +190,47 @@ pub(crate) struct DoctorArgs {
     pub(crate) access: ServerArgs,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    #[arg(value_name = "SERVER", help = SERVER_HELP, env = "YONDER_SERVER")]
+    pub(crate) server: Option<String>,
+    /// Seconds that each of the four transfers may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=60))]
+    pub(crate) duration: u64,
+    /// Bytes that each of them may move, whichever comes first; k, M and G stand for thousands of each other
+    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = amount)]
+    pub(crate) bytes: u64,
+    /// As JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) access: ServerArgs,
+}
+
+/// Fewest bytes of a transfer: with less nothing can be said about a line.
+const AMOUNT_MIN: u64 = 1_000;
+
+/// Reads a number of bytes such as `20M`.
+fn amount(text: &str) -> Result<u64, String> {
+    let (digits, unit) = match text.strip_suffix(['k', 'K']) {
+        Some(digits) => (digits, 1_000),
+        None => match text.strip_suffix('M') {
+            Some(digits) => (digits, 1_000_000),
+            None => text
+                .strip_suffix('G')
+                .map_or((text, 1), |digits| (digits, 1_000_000_000)),
+        },
+    };
+    digits
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(unit))
+        .filter(|bytes| *bytes >= AMOUNT_MIN)
+        .ok_or_else(|| {
+            format!("expected a number such as 500k, 20M or 1G, of at least {AMOUNT_MIN} bytes")
+        })
+}
+
 /// Takes whatever the later version will take, so that the answer is about the version and not about a flag.
 #[derive(Debug, Args)]
 pub(crate) struct UnavailableArgs {
@@ -212,8 +260,23 @@ mod tests {
 
     #[test]
     fn later_commands_take_any_argument() {
-        let cli = Cli::try_parse_from(["tunnel-desktop", "bench", "http://x", "--seconds", "5"]);
-        assert!(matches!(cli.unwrap().command, Command::Bench(_)));
+        let cli = Cli::try_parse_from(["tunnel-desktop", "mcp", "http://x", "--seconds", "5"]);
+        assert!(matches!(cli.unwrap().command, Command::Mcp(_)));
+    }
+
+    #[test]
+    fn amounts_have_units() {
+        for (text, bytes) in [
+            ("1000", 1_000),
+            ("5k", 5_000),
+            ("20M", 20_000_000),
+            ("1G", 1_000_000_000),
+        ] {
+            assert_eq!(amount(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "k", "999", "-1M", "1.5M", "99999999999G", "1T"] {
+            assert!(amount(text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The commands, one module each.
 
+pub(crate) mod bench;
 pub(crate) mod doctor;
 pub(crate) mod forward;
 pub(crate) mod forward_spec;

@@ -8,6 +8,10 @@
 //! token-file = "work.token"
 //! pin = "sha256:…"
 //! headers = { "CF-Access-Client-Id" = "…" }
+//!
+//! [servers.build]
+//! url = "ssh://me@build.example"
+//! ssh-remote = "/opt/yonder/tunnel-server"
 //! ```
 
 use std::collections::BTreeMap;
@@ -32,6 +36,10 @@ pub(crate) struct Config {
     pub(crate) session: Option<String>,
     pub(crate) profile: Option<String>,
     pub(crate) browser: Option<PathBuf>,
+    /// Program for `ssh://` with its arguments.
+    pub(crate) ssh: Option<String>,
+    /// What starts the server half at the far end of `ssh://`.
+    pub(crate) ssh_remote: Option<String>,
     #[serde(default)]
     pub(crate) headless: bool,
     #[serde(default)]
@@ -54,6 +62,10 @@ pub(crate) struct Server {
     #[serde(default)]
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) auth_header: Option<AuthHeader>,
+    /// As the general one, for this server alone.
+    pub(crate) ssh: Option<String>,
+    /// As the general one, for this server alone.
+    pub(crate) ssh_remote: Option<String>,
 }
 
 impl std::fmt::Debug for Server {

@@ -71,6 +71,15 @@ impl Console {
         headline.clone_into(&mut inner.headline);
     }
 
+    /// Shows `headline` as the status, as a line that stays where a question of another program may `follow` it.
+    pub(crate) fn begin(&self, headline: &str, follow: bool) {
+        if follow && self.is_terminal() {
+            self.line(headline);
+        } else {
+            self.status(headline, "");
+        }
+    }
+
     /// Writes a line that stays.
     pub(crate) fn line(&self, text: &str) {
         let mut inner = self.lock();

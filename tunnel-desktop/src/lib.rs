@@ -2,7 +2,8 @@
 //! network of that server.
 //!
 //! * [`Cli`] is what a person wrote, [`run`] does it, [`Failure`] is how it ends otherwise.
-//! * `attach` gets the link, keeps it and gets it again; `tunnels` opens connections over it.
+//! * `way` is how the server half is reached; `attach` gets the link, keeps it and gets it again; `tunnels` opens
+//!   connections over it.
 //! * `calls` and `feed` serve the browser operations of the server half's agents.
 //! * `commands` puts these together, one module for each command.
 //!
@@ -26,6 +27,7 @@ mod stop;
 mod test_server;
 mod token;
 mod tunnels;
+mod way;
 
 pub use cli::Cli;
 pub use failure::{Exit, Failure};
@@ -51,7 +53,7 @@ pub async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Proxy(args) => Box::pin(commands::proxy::run(args, &settings, &console)).await,
         Command::Forward(args) => Box::pin(commands::forward::run(args, &settings, &console)).await,
         Command::Doctor(args) => Box::pin(commands::doctor::run(args, &settings)).await,
-        Command::Bench(_) => Err(unavailable("bench")),
+        Command::Bench(args) => Box::pin(commands::bench::run(args, &settings, &console)).await,
         Command::Mcp(_) => Err(unavailable("mcp")),
     };
     console.finish();

@@ -10,6 +10,7 @@ use http::{HeaderName, HeaderValue};
 use yonder_protocol::link::SessionName;
 use yonder_transport::address::ServerAddress;
 use yonder_transport::connect::{self, Connector, ConnectorConfig};
+use yonder_transport::ssh::{SshAddress, SshConfig, SshConnector, words};
 use yonder_transport::tls::{Pin, TlsOptions};
 use yonder_transport::token::SecretToken;
 
@@ -18,12 +19,16 @@ use crate::config::{Config, Server, is_server_name};
 use crate::failure::{Exit, Failure};
 use crate::state_dir::{StateDir, environment_folder};
 use crate::token;
+use crate::way::{Way, person_is_there};
 
 /// The word that means the server half on this machine.
 pub(crate) const LOCAL: &str = "local";
 
 /// Name of the configuration file in its usual folder.
 const CONFIG_FILE: &str = "desktop.toml";
+
+/// The program behind `ssh://` unless another is named.
+const SSH: &str = "ssh";
 
 /// The browser session where none is named.
 const DEFAULT_SESSION: &str = "default";
@@ -103,12 +108,9 @@ impl Settings {
     /// How to reach the server half `word` stands for.
     ///
     /// # Errors
-    /// If it stands for none, or a setting is not valid. The token is read here, so its file is judged too.
-    pub(crate) fn connector(
-        &self,
-        word: Option<&str>,
-        args: &ServerArgs,
-    ) -> Result<Arc<Connector>, Failure> {
+    /// If it stands for none, or a setting is not valid. The token is read here where one is needed, so its file is
+    /// judged too.
+    pub(crate) fn way(&self, word: Option<&str>, args: &ServerArgs) -> Result<Way, Failure> {
         let word = word.or(self.config.server.as_deref()).unwrap_or(LOCAL);
         let named = self.config.servers.get(word);
         let url = match named {
@@ -117,9 +119,15 @@ impl Settings {
             None if word.contains("://") => word.to_owned(),
             None => return Err(self.unknown_server(word)),
         };
+        // Addresses that are none are not repeated: they may hold a password.
+        if url.trim().to_ascii_lowercase().starts_with("ssh://") {
+            let address = url
+                .parse::<SshAddress>()
+                .map_err(|error| Failure::new(Exit::Usage, error))?;
+            return self.ssh(address, named, args);
+        }
         let address = url
             .parse::<ServerAddress>()
-            // The text itself is not repeated: it may hold a password.
             .map_err(|error| Failure::new(Exit::Usage, error))?;
         let auth_header = args
             .auth_header
@@ -137,8 +145,41 @@ impl Settings {
             force: None,
         };
         Connector::new(config)
-            .map(Arc::new)
+            .map(|connector| Way::Http(Arc::new(connector)))
             .map_err(|error| Failure::new(Exit::Usage, error))
+    }
+
+    /// The way through `ssh`. Token, certificates and headers mean nothing there.
+    fn ssh(
+        &self,
+        address: SshAddress,
+        named: Option<&Server>,
+        args: &ServerArgs,
+    ) -> Result<Way, Failure> {
+        let program = args
+            .ssh
+            .as_ref()
+            .or_else(|| named.and_then(|server| server.ssh.as_ref()))
+            .or(self.config.ssh.as_ref())
+            .map_or(SSH, String::as_str);
+        let program = words(program).map_err(|error| Failure::usage(format!("ssh: {error}")))?;
+        let remote = args
+            .ssh_remote
+            .as_ref()
+            .or_else(|| named.and_then(|server| server.ssh_remote.as_ref()))
+            .or(self.config.ssh_remote.as_ref())
+            .cloned();
+        if remote.as_ref().is_some_and(|text| text.trim().is_empty()) {
+            return Err(Failure::usage("ssh-remote: the command is empty"));
+        }
+        SshConnector::new(SshConfig {
+            address,
+            program,
+            remote,
+            prompts: person_is_there(),
+        })
+        .map(|connector| Way::Ssh(Arc::new(connector)))
+        .map_err(|error| Failure::new(Exit::Usage, error))
     }
 
     fn unknown_server(&self, word: &str) -> Failure {

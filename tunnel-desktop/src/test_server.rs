@@ -162,6 +162,7 @@ pub(crate) async fn attached(server: &Arc<TestServer>) -> (Attachment, Fresh, Tu
     let attach = Attach {
         server: "memory".to_owned(),
         connector: Arc::new(Pipe(Arc::clone(server))),
+        prompts: false,
         role: Role::Browser,
         session: SessionName::default(),
         console: Console::stderr(LogFormat::Text),

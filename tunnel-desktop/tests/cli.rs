@@ -108,18 +108,57 @@ fn help_and_version_succeed() {
 #[test]
 fn commands_of_a_later_version_say_so() {
     let desk = Desk::new();
-    for command in ["bench", "mcp"] {
-        expect(
-            desk.run(&[command, "http://localhost:1", "--whatever", "x"]),
-            2,
-            &["not available in this version"],
-        );
-    }
     expect(
-        desk.run(&["proxy", "ssh://somewhere"]),
+        desk.run(&["mcp", "http://localhost:1", "--whatever", "x"]),
         2,
         &["not available in this version"],
     );
+}
+
+#[test]
+fn what_stands_behind_ssh_is_judged_by_its_end() {
+    let desk = Desk::new();
+    for (arguments, code, words) in [
+        (&["ssh://-oProxyCommand=x"][..], 2, "begin with -"),
+        (&["ssh://me:secret@host"], 2, "password"),
+        (&["ssh://host", "--ssh", "'ssh"], 2, "quote"),
+        (&["ssh://host", "--ssh-remote", " "], 2, "ssh-remote"),
+        (&["ssh://host", "--ssh", "/nonexistent/ssh"], 2, "--ssh"),
+        (&["ssh://host", "--ssh", "false"], 3, "exit code 1"),
+        (
+            &["ssh://host", "--ssh", "echo This is no server half."],
+            3,
+            "This is no server half.",
+        ),
+        (
+            &["ssh://host", "--ssh", "sh -c 'exit 127'"],
+            3,
+            "cargo install",
+        ),
+        (
+            &[
+                "ssh://host",
+                "--ssh",
+                "sh -c 'echo Permission denied >&2; exit 255'",
+            ],
+            4,
+            "key, agent",
+        ),
+    ] {
+        let mut line = vec!["proxy"];
+        line.extend(arguments);
+        let (exit, errors) = desk.run(&line);
+        assert!(!errors.contains("secret"), "{errors}");
+        expect((exit, errors), code, &[words]);
+    }
+    let config = "ssh = 'false'\n[servers.far]\nurl = 'ssh://me@far:2222'\nssh-remote = '/opt/tunnel-server'\n\
+                  [servers.near]\nurl = 'ssh://near'\nssh = 'echo'\n";
+    let config = desk.file("desktop.toml", config, 0o600);
+    let config = config.to_str().unwrap();
+    let named = |name| desk.run(&["proxy", name, "--config", config]);
+    expect(named("far"), 3, &["ssh://me@far:2222", "exit code 1"]);
+    // The program of the server's own entry, which repeats what it is given.
+    expect(named("near"), 3, &["-- near", "tunnel-server stdio"]);
 }
 
 #[test]

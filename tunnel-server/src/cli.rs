@@ -3,7 +3,6 @@
 //! Everything that the environment or the configuration file may also set stays optional here; [`crate::config`] joins
 //! the three. Secrets have no flag.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
@@ -123,8 +122,11 @@ pub(crate) enum Command {
     Mcp(McpOptions),
     /// Check this machine and the running server half, and say what to do
     Doctor(DoctorOptions),
-    /// Carry one link over standard input and output (not available in this version)
-    Stdio(UnavailableOptions),
+    /// Carry one link over standard input and output: the far end of ssh://
+    Stdio,
+    /// Serve desktops that come through `stdio`, until nobody uses it any more
+    #[command(hide = true)]
+    Background(BackgroundOptions),
 }
 
 #[derive(Args, Debug)]
@@ -187,11 +189,11 @@ pub(crate) struct DoctorOptions {
     pub(crate) server: ServerOptions,
 }
 
-/// Takes whatever a later version will take, so that the answer is about the version and not about a flag.
 #[derive(Args, Debug)]
-pub(crate) struct UnavailableOptions {
-    #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
-    _rest: Vec<OsString>,
+pub(crate) struct BackgroundOptions {
+    /// Seconds without use after which it ends: long enough for a person who tries again
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    pub(crate) unused: u64,
 }
 
 impl ServeOptions {
@@ -254,11 +256,5 @@ mod tests {
     #[test]
     fn no_flag_takes_a_token() {
         assert!(Cli::try_parse_from(["tunnel-server", "--token", "x"]).is_err());
-    }
-
-    #[test]
-    fn later_commands_take_any_argument() {
-        let cli = Cli::try_parse_from(["tunnel-server", "stdio", "--anything", "x"]).unwrap();
-        assert!(matches!(cli.command, Some(Command::Stdio(_))));
     }
 }

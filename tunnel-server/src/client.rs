@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use yonder_protocol::{ErrorCode, OperationError};
 use yonder_transport::address::ServerAddress;
-use yonder_transport::carrier::ConnectError;
+use yonder_transport::carrier::{Carrier, Connect as _, ConnectError};
 use yonder_transport::connect::{AuthHeader, Connector, ConnectorConfig};
 use yonder_transport::tls::{Pin, TlsOptions};
 use yonder_transport::token::SecretToken;
@@ -104,6 +104,17 @@ impl Client {
     /// Where the server is.
     pub(crate) fn address(&self) -> &ServerAddress {
         self.connector.address()
+    }
+
+    /// Gets a carrier to the server half.
+    ///
+    /// # Errors
+    /// Of the class that the exit code needs.
+    pub(crate) async fn carrier(&self) -> Result<Carrier, Failure> {
+        self.connector
+            .connect()
+            .await
+            .map_err(|error| self.failure(error))
     }
 
     /// Reads the JSON at `route`.

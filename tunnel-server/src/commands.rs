@@ -1,10 +1,12 @@
 //! What each command does, from the checked options to the exit code.
 
+mod background;
 mod call;
 mod doctor;
 mod mcp;
 mod serve;
 mod status;
+mod stdio;
 mod token;
 
 use std::io::{self, Write as _};
@@ -41,16 +43,13 @@ async fn dispatch(cli: Cli) -> CommandResult {
         command,
     } = cli;
     let command = command.unwrap_or_else(|| Command::Serve(ServeOptions::default()));
-    if let Command::Stdio(_) = command {
-        return Err(Failure::usage("`stdio` is not available in this version"));
-    }
     if !matches!(command, Command::Serve(_)) && top != ServeOptions::default() {
         return Err(Failure::usage(
             "options of `serve` do not go with another command; see tunnel-server --help",
         ));
     }
     let layers = Layers::read(config.as_deref())?;
-    let quiet = !matches!(command, Command::Serve(_));
+    let quiet = !matches!(command, Command::Serve(_) | Command::Background(_));
     let common = start_logging(&layers, common, if quiet { QUIET_LOG } else { SERVE_LOG })?;
     match command {
         Command::Serve(options) => {
@@ -62,7 +61,8 @@ async fn dispatch(cli: Cli) -> CommandResult {
         Command::Call(options) => call::run(&common, options).await,
         Command::Mcp(options) => mcp::run(&common, options).await,
         Command::Doctor(options) => doctor::run(&common, &layers, options).await,
-        Command::Stdio(_) => Ok(()),
+        Command::Stdio => stdio::run(&common, config.as_deref()).await,
+        Command::Background(options) => background::run(&common, &layers, &options).await,
     }
 }
 

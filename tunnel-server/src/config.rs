@@ -128,6 +128,8 @@ pub struct Serve {
     pub egress: Egress,
     /// Where files that the browser makes are saved.
     pub capture_dir: PathBuf,
+    /// Whether it was started for `ssh://` and ends by itself when it is not used any more.
+    pub background: bool,
 }
 
 /// What environment and configuration file say.
@@ -271,6 +273,7 @@ impl Layers {
             })
             .map_err(Failure::usage)?,
             capture_dir: options.capture_dir.unwrap_or_else(|| state_dir.captures()),
+            background: false,
         })
     }
 }

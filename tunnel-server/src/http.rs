@@ -16,7 +16,7 @@ mod route;
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -24,7 +24,7 @@ use http::header::ORIGIN;
 use http::{Request, Response, StatusCode};
 use hyper::body::Body as HttpBody;
 use serde_json::json;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use yonder_mcp::HttpEndpoint;
@@ -66,6 +66,8 @@ pub(crate) struct Api {
     draining: CancellationToken,
     /// Ends the requests that only wait.
     closing: CancellationToken,
+    /// When a caller with the token last asked for something.
+    last_request: Mutex<Instant>,
 }
 
 impl Api {
@@ -86,7 +88,19 @@ impl Api {
             metrics,
             draining: CancellationToken::new(),
             closing: CancellationToken::new(),
+            last_request: Mutex::new(Instant::now()),
         }
+    }
+
+    /// When a caller with the token last asked for something; at first, when this began.
+    pub(crate) fn last_request(&self) -> Instant {
+        *self.known_request()
+    }
+
+    fn known_request(&self) -> MutexGuard<'_, Instant> {
+        self.last_request
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tells those who ask for the server's health that it stops.
@@ -144,6 +158,7 @@ impl Api {
         } else {
             if route != Route::Health {
                 activity.authenticated();
+                *self.known_request() = Instant::now();
             }
             if route == Route::Unknown {
                 answer::refusal(

@@ -1,12 +1,14 @@
 //! The inside of the server half: what connects desktop halves, their targets and the callers of operations.
 //!
-//! * [`links`]: links of desktop halves; [`dial`], [`egress`] and [`upstream`]: their tunnels.
+//! * [`links`]: links of desktop halves; [`dial`], [`egress`] and [`upstream`]: their tunnels; [`builtin`]: targets of our
+//!   own.
 //! * [`sessions`]: which desktop half serves which browser session; [`operate`] and [`files`]: operations on it.
 //! * [`rpc`] and [`events`]: the same for desktop halves that can make plain HTTP requests only.
 //! * [`status`]: all of it at a glance.
 //!
 //! Listening, TLS, authentication and HTTP routing are not done here: whoever calls has been let in.
 
+mod builtin;
 mod dial;
 pub mod egress;
 mod events;
@@ -115,6 +117,11 @@ impl Hub {
     /// Whether a desktop is attached to `session`, now and from now on.
     pub fn attached(&self, session: &str) -> watch::Receiver<bool> {
         self.sessions.watch(session)
+    }
+
+    /// Whether a desktop half has a link, though it may wait for a carrier, or serves a session by plain requests.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.acceptor.links() > 0 || !self.sessions.all().is_empty()
     }
 
     /// Stops: takes nothing new, lets operations that are under way end within `grace`, then tells every desktop

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use yonder_transport::VERSION;
@@ -43,6 +43,9 @@ const CONNECTIONS_MAX: usize = 16 * 1024;
 
 /// Pause after a failed accept: when descriptors have run out, trying again at once only burns time.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
+
+/// How often an unused server half looks whether it is used again.
+const USE_CHECK: Duration = Duration::from_secs(1);
 
 /// What closing connections may take once the work on them has ended.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
@@ -132,6 +135,7 @@ impl Server {
             url: url(address.local_authority(port)),
             pin: tls.as_ref().map(|tls| tls.pin.to_string()),
             version: VERSION.to_owned(),
+            background: serve.background,
         })?;
         let metrics = Arc::new(Metrics::new());
         let defaults = HubConfig::new(metrics.clone());
@@ -178,6 +182,14 @@ impl Server {
         self.tls.as_ref().map(|tls| tls.pin)
     }
 
+    /// What says whether the server half is used.
+    pub(crate) fn usage(&self) -> Usage {
+        Usage {
+            hub: self.hub.clone(),
+            api: self.api.clone(),
+        }
+    }
+
     /// Serves until `stop` is cancelled, then lets running work finish within the grace period.
     ///
     /// Dropping the future stops at once.
@@ -221,6 +233,28 @@ impl Server {
         self.cut.cancel();
         connections.wait().await;
         self.carriers.wait().await;
+    }
+}
+
+/// Says whether a server half is used.
+pub(crate) struct Usage {
+    hub: Arc<Hub>,
+    api: Arc<Api>,
+}
+
+impl Usage {
+    /// Waits until for `limit` no desktop had a link and nobody who has the token asked for anything. Cancel safe.
+    pub(crate) async fn ended(&self, limit: Duration) {
+        let mut last = Instant::now();
+        loop {
+            if self.hub.is_in_use() {
+                last = Instant::now();
+            }
+            if last.max(self.api.last_request()).elapsed() >= limit {
+                return;
+            }
+            sleep(USE_CHECK).await;
+        }
     }
 }
 

@@ -128,6 +128,16 @@ impl StateDir {
         self.path.join("server.json")
     }
 
+    /// Held locked while a server half is started in the background.
+    pub fn background_lock(&self) -> PathBuf {
+        self.path.join("background.lock")
+    }
+
+    /// What that server half logs.
+    pub fn background_log(&self) -> PathBuf {
+        self.path.join("background.log")
+    }
+
     /// Certificate of `--tls-self-signed`.
     pub fn certificate(&self) -> PathBuf {
         self.path.join("tls-cert.pem")
@@ -180,6 +190,27 @@ impl StateDir {
             .mode(FILE_MODE)
             .open(file)
             .map_err(|error| write_error(file, error))
+    }
+
+    /// Opens `file` to append to it, emptied first where it has grown beyond `bytes_max`.
+    ///
+    /// # Errors
+    /// If the directory cannot be used or the file not opened.
+    pub fn open_log(&self, file: &Path, bytes_max: u64) -> Result<File, StateDirError> {
+        use std::os::unix::fs::OpenOptionsExt as _;
+        self.create()?;
+        let open = || {
+            let log = File::options()
+                .create(true)
+                .append(true)
+                .mode(FILE_MODE)
+                .open(file)?;
+            if log.metadata()?.len() > bytes_max {
+                log.set_len(0)?;
+            }
+            io::Result::Ok(log)
+        };
+        open().map_err(|error| write_error(file, error))
     }
 
     /// A finished temporary file beside `file`.

@@ -113,6 +113,18 @@ const NEEDS: &[Need] = &[
         services: &[],
     },
     Need {
+        program: "ssh",
+        package: "openssh-client",
+        tests_only: true,
+        services: &[],
+    },
+    Need {
+        program: "sshd",
+        package: "openssh-server",
+        tests_only: true,
+        services: &["ssh.service", "ssh.socket"],
+    },
+    Need {
         program: "cc",
         package: "gcc",
         tests_only: true,

@@ -47,6 +47,7 @@ async fn the_first_attempt_is_answered_with_its_exit_code() {
         let attach = Attach {
             server: "memory".to_owned(),
             connector: Arc::new(Pipe(server)),
+            prompts: false,
             role: Role::Tunnels,
             session: SessionName::default(),
             console: Console::stderr(LogFormat::Text),

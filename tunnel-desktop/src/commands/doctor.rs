@@ -98,12 +98,12 @@ pub(crate) async fn run(args: DoctorArgs, settings: &Settings) -> Result<(), Fai
         .add(&checks::chromium(executable, sandbox).await)
         .context(unwritable)?;
     if let Some(server) = &args.server {
-        match settings.connector(Some(server), &args.access) {
+        match settings.way(Some(server), &args.access) {
             Err(failure) => report
                 .add(&Finding::fail("settings", failure.to_string(), ""))
                 .context(unwritable)?,
-            Ok(connector) => {
-                for finding in checks::server(&connector).await {
+            Ok(way) => {
+                for finding in checks::server(&way).await {
                     report.add(&finding).context(unwritable)?;
                 }
             }

@@ -33,7 +33,7 @@ pub(crate) async fn run(
     console: &Console,
 ) -> Result<(), Failure> {
     let (server, specs) = split_words(&args.words, |word| settings.names_server(word))?;
-    let connector = settings.connector(server, &args.access)?;
+    let way = settings.way(server, &args.access)?;
     let session = settings.session(None)?;
     let stop = StopSignal::new().context("could not watch for signals")?;
     let mut listeners = Vec::with_capacity(specs.len());
@@ -42,13 +42,7 @@ pub(crate) async fn run(
         listeners.push((listener, spec.target));
     }
     let (links, tunnels) = attach::links();
-    let attach = Attach {
-        server: connector.address().to_string(),
-        connector,
-        role: Role::Tunnels,
-        session,
-        console: console.clone(),
-    };
+    let attach = Attach::new(&way, Role::Tunnels, session, console);
     let (mut attachment, _) = tokio::select! {
         attached = attach.start(links) => attached?,
         () = stop.asked() => return Ok(()),

@@ -15,7 +15,6 @@ use yonder_protocol::OperationError;
 use yonder_protocol::link::{Role, SessionName};
 use yonder_protocol::operation::Operation;
 use yonder_proxy::{Challenge, Credential, Proxy, ProxyConfig};
-use yonder_transport::connect::Connector;
 
 use crate::attach::{self, Attach, Attachment, Fresh};
 use crate::calls;
@@ -25,6 +24,7 @@ use crate::failure::{Exit, Failure};
 use crate::settings::Settings;
 use crate::state_dir::KeptProfile;
 use crate::stop::StopSignal;
+use crate::way::Way;
 
 /// Size of the first window in CSS pixels: a common laptop's, and what screenshots show.
 const WINDOW: (u32, u32) = (1280, 800);
@@ -37,7 +37,7 @@ const ABANDON_LIMIT: Duration = Duration::from_secs(2);
 
 /// What `open` is asked to do, everything checked that can be checked without doing it.
 struct Plan {
-    connector: Arc<Connector>,
+    way: Way,
     session: SessionName,
     page: Option<String>,
     headless: bool,
@@ -85,7 +85,7 @@ fn plan(args: OpenArgs, settings: &Settings) -> Result<Plan, Failure> {
         .map(|page| complete_address(&page).map_err(Failure::usage))
         .transpose()?;
     Ok(Plan {
-        connector: settings.connector(args.server.as_deref(), &args.access)?,
+        way: settings.way(args.server.as_deref(), &args.access)?,
         session: settings.session(args.session)?,
         page,
         headless: args.headless || config.headless,
@@ -170,12 +170,15 @@ impl Desk {
         let proxy = Proxy::start(ProxyConfig::new(Challenge::PrimingHostOnly), tunnels)
             .await
             .context("could not open a local port for Chromium's proxy")?;
-        console.status(&format!("connecting to {}", plan.connector.address()), "");
+        console.begin(
+            &format!("connecting to {}", plan.way.address()),
+            plan.way.prompts(),
+        );
         // Chromium starts while the server half is asked, since each takes a while. A server half that cannot be reached
         // is told first: it is the more frequent trouble, and has exit codes of its own.
         let mut launch = Launch::begin(plan.browser_config(&proxy));
         let reachable = tokio::select! {
-            reachable = attach::probe(&plan.connector) => reachable,
+            reachable = attach::probe(&plan.way) => reachable,
             () = stop.asked() => {
                 launch.abandon().await;
                 return Ok(None);
@@ -232,13 +235,7 @@ impl Desk {
             .context("could not open the browser session")?;
         // Chromium hides why a CONNECT failed.
         session.set_failure_lookup(Arc::new(proxy.failures()));
-        let attach = Attach {
-            server: plan.connector.address().to_string(),
-            connector: plan.connector.clone(),
-            role: Role::Browser,
-            session: plan.session.clone(),
-            console: console.clone(),
-        };
+        let attach = Attach::new(&plan.way, Role::Browser, plan.session.clone(), console);
         let (attachment, fresh) = attach.start(links).await?;
         let mut tasks = JoinSet::new();
         tasks.spawn(guard_credential(proxy.unauthenticated(), session.clone()));

@@ -20,7 +20,7 @@ pub(crate) async fn run(
     settings: &Settings,
     console: &Console,
 ) -> Result<(), Failure> {
-    let connector = settings.connector(args.server.as_deref(), &args.access)?;
+    let way = settings.way(args.server.as_deref(), &args.access)?;
     let session = settings.session(args.session)?;
     let stop = StopSignal::new().context("could not watch for signals")?;
     let (links, tunnels) = attach::links();
@@ -37,13 +37,7 @@ pub(crate) async fn run(
             args.listen
         )
     })?;
-    let attach = Attach {
-        server: connector.address().to_string(),
-        connector,
-        role: Role::Tunnels,
-        session: session.clone(),
-        console: console.clone(),
-    };
+    let attach = Attach::new(&way, Role::Tunnels, session.clone(), console);
     let (mut attachment, _) = tokio::select! {
         attached = attach.start(links) => attached?,
         () = stop.asked() => return Ok(()),

@@ -14,7 +14,7 @@ use crate::server::Server;
 pub(super) async fn run(common: &Common, serve: &Serve) -> CommandResult {
     raise_descriptor_limit();
     // Before anything is announced: a signal right after the first line must already find us listening for it.
-    let mut signals = Signals::new()
+    let signals = Signals::new()
         .map_err(|error| Failure::failed(format!("cannot listen for signals: {error}")))?;
     let server = Server::start(common, serve).await?;
     if let Some(pin) = server.pin() {
@@ -24,27 +24,34 @@ pub(super) async fn run(common: &Common, serve: &Serve) -> CommandResult {
         );
     }
     print(&format!("listening on {}", server.url()))?;
+    until(server, signals, std::future::pending()).await;
+    Ok(())
+}
+
+/// Runs `server` until a signal comes or `over` ends; a second signal stops at once.
+pub(super) async fn until(server: Server, mut signals: Signals, over: impl Future<Output = ()>) {
     let stop = CancellationToken::new();
     let mut run = std::pin::pin!(server.run(stop.clone()));
     tokio::select! {
-        () = run.as_mut() => return Ok(()),
-        () = signals.next() => stop.cancel(),
+        () = run.as_mut() => return,
+        () = signals.next() => {}
+        () = over => {}
     }
+    stop.cancel();
     tokio::select! {
         () = run => {}
         () = signals.next() => tracing::info!("stopping at once"),
     }
-    Ok(())
 }
 
 /// The signals that stop a server.
-struct Signals {
+pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
-    fn new() -> io::Result<Self> {
+    pub(super) fn new() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
@@ -62,7 +69,7 @@ impl Signals {
 
 /// Lets the process have as many descriptors as the administrator allows: the usual first limit of 1,024 would end at
 /// a quarter of the tunnels that one desktop may open.
-fn raise_descriptor_limit() {
+pub(super) fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     if limit.current == limit.maximum {
         return;

@@ -15,7 +15,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep_until, timeout_at};
-use yonder_protocol::{Target, TunnelError, TunnelErrorCode, limits};
+use yonder_protocol::{Builtin, Target, TunnelError, TunnelErrorCode, limits};
 
 use super::egress::{Egress, EgressMode, is_public};
 use super::upstream::{Upstream, UpstreamProxy};
@@ -57,6 +57,16 @@ impl Dialer {
     /// The cause that the network or the policy gave, in words for a person.
     pub(crate) async fn dial(&self, target: &Target) -> Result<TcpStream, TunnelError> {
         let deadline = Instant::now() + limits::DIAL_TIMEOUT;
+        if Builtin::of(target).is_some() {
+            // Nobody is asked for such a name (RFC 6761, section 6.4).
+            return Err(TunnelError::new(
+                TunnelErrorCode::NameNotFound,
+                format!(
+                    "{} is served to links without a browser alone",
+                    target.host()
+                ),
+            ));
+        }
         self.egress.check_target(target)?;
         let upstream = self.upstream.proxy_for(target);
         let addresses = match self.resolve(target, deadline).await {

@@ -12,7 +12,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use yonder_protocol::call::{Notice, Outcome};
 use yonder_protocol::link::{LinkId, OpenKind, Role};
-use yonder_protocol::{ErrorCode, OperationError, Target, TunnelError, TunnelErrorCode, limits};
+use yonder_protocol::{
+    Builtin, ErrorCode, OperationError, Target, TunnelError, TunnelErrorCode, limits,
+};
 use yonder_transport::acceptor::{AcceptError, Accepted, NewLink};
 use yonder_transport::carrier::Carrier;
 use yonder_transport::link::{IncomingStream, Link};
@@ -20,8 +22,8 @@ use yonder_transport::message::{MessageError, read_message, write_message};
 use yonder_transport::relay::{Meter, relay};
 use yonder_transport::stream::Stream;
 
-use super::Hub;
 use super::sessions::{Attachment, Backend, Detached};
+use super::{Hub, builtin};
 
 /// Notices that one desktop may have under way: it sends them one after the other, so more are a fault.
 const NOTICES_PER_LINK: usize = 8;
@@ -185,8 +187,17 @@ impl Hub {
                 let refused = match self.admit(record) {
                     Ok(place) => {
                         let hub = Arc::clone(self);
+                        // Pages must not spend a person's line on nothing.
+                        let builtin = Builtin::of(&target).filter(|_| record.role == Role::Tunnels);
                         streams.spawn(async move {
-                            hub.serve_tunnel(&target, stream).await;
+                            match builtin {
+                                Some(builtin) => {
+                                    stream.accept(target.to_string());
+                                    let _open = hub.count_tunnel();
+                                    builtin::serve(builtin, stream).await;
+                                }
+                                None => hub.serve_tunnel(&target, stream).await,
+                            }
                             drop(place);
                         });
                         return;

@@ -32,6 +32,9 @@ pub struct Presence {
     pub pin: Option<String>,
     /// Its version.
     pub version: String,
+    /// Whether it was started for `ssh://` and ends by itself when it is not used any more.
+    #[serde(default)]
+    pub background: bool,
 }
 
 /// The lock on a state directory.
@@ -50,7 +53,7 @@ pub enum ClaimError {
     /// Another server half has it.
     #[error(
         "another tunnel-server{} uses the state directory {}; stop it, or give this one a directory of its own with --state-dir",
-        .other.as_ref().map_or_else(String::new, |other| format!(" (process {}, {})", other.pid, other.url)),
+        .other.as_ref().map_or_else(String::new, Presence::in_brackets),
         .state.path().display()
     )]
     Taken {
@@ -83,6 +86,8 @@ impl Claim {
         for _ in 0..CLAIM_ATTEMPTS {
             match lock.try_lock() {
                 Ok(()) => {
+                    // What a killed server half left must not pass for this one's word.
+                    let _absent = fs::remove_file(state.presence());
                     return Ok(Self {
                         state: state.clone(),
                         announced: false,
@@ -137,6 +142,17 @@ impl Presence {
         }
     }
 
+    fn in_brackets(&self) -> String {
+        let Self { pid, url, .. } = self;
+        if self.background {
+            format!(
+                " (process {pid}, {url}; started for ssh://, it ends by itself some minutes after its last use)"
+            )
+        } else {
+            format!(" (process {pid}, {url})")
+        }
+    }
+
     /// What the file says, whoever left it. A broken one counts as none.
     fn read(state: &StateDir) -> Option<Self> {
         use std::io::Read as _;
@@ -163,6 +179,7 @@ mod tests {
             url: "http://127.0.0.1:1".into(),
             pin: None,
             version: "0".into(),
+            background: false,
         };
         claim.announce(&presence).unwrap();
         assert_eq!(Presence::of_running(&state), Some(presence.clone()));

@@ -55,8 +55,8 @@ fn wrong_command_lines_and_settings_end_with_two() {
     for (arguments, words) in [
         (&["--nonsense"][..], &["--nonsense"][..]),
         (&["nonsense"], &["nonsense"]),
-        (&["stdio"], &["not available in this version"]),
-        (&["stdio", "--verbose"], &["not available in this version"]),
+        (&["stdio", "--verbose"], &["--verbose"]),
+        (&["--listen", "127.0.0.1:0", "stdio"], &["`serve`"]),
         (
             &["--config", config],
             &["config.toml", "\"lisen\"", "listen"],

@@ -28,7 +28,7 @@ use crate::support::{PATIENCE, Server};
 const TAB: &str = "tab_00000000-0000-0000-0000-000000000001";
 const FILE: &str = "file_00000000-0000-0000-0000-000000000002";
 
-async fn attach(server: &Server, role: Role, force: Option<CarrierKind>) -> Connected {
+pub(crate) async fn attach(server: &Server, role: Role, force: Option<CarrierKind>) -> Connected {
     let presence = std::fs::read(server.state_path.join("server.json")).unwrap();
     let presence: Value = serde_json::from_slice(&presence).unwrap();
     let pins = presence["pin"].as_str().map(|pin| pin.parse().unwrap());

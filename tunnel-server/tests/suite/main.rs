@@ -6,6 +6,7 @@
 )]
 
 mod auth;
+mod builtin;
 mod command_line;
 mod lifecycle;
 mod link;

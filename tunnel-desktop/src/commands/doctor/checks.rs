@@ -12,11 +12,14 @@ use yonder_browser::{Browser, BrowserConfig, Profile, find_executable};
 use yonder_protocol::limits;
 use yonder_protocol::link::{Role, SessionName};
 use yonder_transport::VERSION_HEADER;
+use yonder_transport::carrier::Connect;
 use yonder_transport::client::Connected;
 use yonder_transport::connect::Connector;
 use yonder_transport::link::{Link, LinkPhase};
+use yonder_transport::ssh::SshConnector;
 
 use super::Finding;
+use crate::way::Way;
 use crate::{attach, files_limit};
 
 /// Clocks that differ by more make certificates fail and logs of the two halves hard to read together.
@@ -88,7 +91,37 @@ pub(super) async fn chromium(executable: Option<&Path>, sandbox: bool) -> Findin
 }
 
 /// The way to the server half, each step only where the one before it succeeded.
-pub(super) async fn server(connector: &Arc<Connector>) -> Vec<Finding> {
+pub(super) async fn server(way: &Way) -> Vec<Finding> {
+    match way {
+        Way::Http(connector) => http_server(connector).await,
+        Way::Ssh(connector) => ssh_server(connector).await,
+    }
+}
+
+/// The same where `ssh` is the way: it has its own address, encryption and login.
+async fn ssh_server(connector: &Arc<SshConnector>) -> Vec<Finding> {
+    let asked = Instant::now();
+    if let Err(error) = connector.prepare().await {
+        let what = if error.is_refused() {
+            "login"
+        } else {
+            "server half"
+        };
+        return vec![Finding::fail(what, error.to_string(), "")];
+    }
+    let took = asked.elapsed().as_millis();
+    let answered = format!(
+        "{} logs in and answers within {took} ms",
+        connector.address()
+    );
+    vec![
+        Finding::ok("server half", answered),
+        version(connector.far_version().as_deref()),
+        link(connector.clone()).await,
+    ]
+}
+
+async fn http_server(connector: &Arc<Connector>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let asked = Instant::now();
     let answer = match connector
@@ -121,7 +154,7 @@ pub(super) async fn server(connector: &Arc<Connector>) -> Vec<Finding> {
     };
     findings.push(version(header(VERSION_HEADER.as_str())));
     findings.extend(clock(header(DATE.as_str()), SystemTime::now(), took));
-    findings.push(link(connector).await);
+    findings.push(link(connector.clone()).await);
     findings
 }
 
@@ -176,9 +209,9 @@ fn clock(date: Option<&str>, now: SystemTime, took: Duration) -> Option<Finding>
 }
 
 /// Gets a link, and names its carrier and why it was chosen.
-async fn link(connector: &Arc<Connector>) -> Finding {
+async fn link(connector: Arc<dyn Connect>) -> Finding {
     const WHAT: &str = "link";
-    let attempt = attach::connect(connector.clone(), Role::Tunnels, SessionName::default());
+    let attempt = attach::connect(connector, Role::Tunnels, SessionName::default());
     match timeout(LINK_LIMIT, attempt).await {
         Err(_) => Finding::fail(
             WHAT,

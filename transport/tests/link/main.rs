@@ -5,6 +5,7 @@
     reason = "a panic is how a test reports, and helpers outside of #[test] functions are part of it"
 )]
 
+mod breaches;
 mod greeting;
 mod lanes;
 mod life;

@@ -4,6 +4,11 @@
 //! is needed and the stable toolchain serves). The saved inputs in `corpus/` are also replayed by an
 //! ordinary test.
 
+mod calls;
+mod requests;
+
+pub use calls::call_message;
+pub use requests::poll_requests;
 pub use yonder_protocol::link::fuzz::decode as link_decode;
 pub use yonder_protocol::link::fuzz::operations as link_operations;
 pub use yonder_proxy::fuzzing::fuzz_chunked as proxy_chunked;
@@ -24,4 +29,6 @@ pub const TARGETS: &[Target] = &[
     ("proxy_chunked", proxy_chunked),
     ("ssh_preamble", ssh_preamble),
     ("websocket_decode", websocket_decode),
+    ("call_message", call_message),
+    ("poll_requests", poll_requests),
 ];

@@ -8,6 +8,7 @@
 
 mod bench;
 mod browser;
+mod churn;
 mod curl;
 mod forward;
 mod idle;

@@ -54,7 +54,7 @@ async fn of_nginx_under_a_websocket() {
 
 #[tokio::test]
 async fn of_nginx_under_requests() {
-    nothing_is_lost_over_reloads("nginx-plain.conf", "poll").await;
+    nothing_is_lost_over_reloads("nginx-strict.conf", "poll").await;
 }
 
 #[tokio::test]

@@ -91,7 +91,7 @@ async fn tunnels_that_come_and_go_leave_nothing_behind() {
             while answers.try_join_next().is_some() {}
         }
     });
-    let server = Server::start_with(&["--log", "warn"]).await;
+    let server = Server::start().await;
     let (desktop, port) = Desktop::forward(&server, &server.url, &target.to_string()).await;
     let pids = [server.process.pid(), desktop.process.pid()];
     let mut before = Vec::new();

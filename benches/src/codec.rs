@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use yonder_protocol::limits::{DATA_FRAME_BYTES, HEARTBEAT, HEARTBEAT_TIMEOUT, INITIAL_WINDOW};
 use yonder_protocol::link::budget::Budget;
 use yonder_protocol::link::frame::{Control, Decoder, Open, put_data_header};
-use yonder_protocol::link::lane::{Event, Lane, LaneConfig, Side, StreamId};
+use yonder_protocol::link::lane::{EARLY_WINDOW, Event, Lane, LaneConfig, Side, StreamId};
 use yonder_transport::websocket::{Masking, WebSocketStream};
 
 /// Payload of a large and of a small piece.
@@ -122,6 +122,9 @@ fn lane(rounds: u32, length: usize) -> anyhow::Result<()> {
     let stream = client.open(Open::call(), Duration::ZERO)?;
     let piece = Bytes::from(vec![7; length]);
     let mut out = Vec::new();
+    // The rest of the window follows the opening as credit.
+    pass(&mut client, &mut server, stream, &mut out)?;
+    pass(&mut server, &mut client, stream, &mut out)?;
     for _ in 0..rounds {
         client.send(stream, piece.clone())?;
         pass(&mut client, &mut server, stream, &mut out)?;
@@ -160,7 +163,7 @@ fn new_lane(side: Side) -> anyhow::Result<Lane> {
             data_max: data_max(),
             window: INITIAL_WINDOW,
             peer_data_max: data_max(),
-            peer_window: INITIAL_WINDOW,
+            peer_window: EARLY_WINDOW,
             streams_max: 64,
             heartbeat: HEARTBEAT,
             heartbeat_timeout: HEARTBEAT_TIMEOUT,

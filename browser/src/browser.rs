@@ -21,7 +21,7 @@ use crate::session::{BrowserSession, PageInfo, SessionError, Setting};
 const CLOSE_ANSWER_LIMIT: Duration = Duration::from_millis(500);
 
 /// How long it may take to close in order after that, before its processes are killed.
-const CLOSE_LIMIT: Duration = Duration::from_millis(1_500);
+const CLOSE_LIMIT: Duration = Duration::from_secs(4);
 
 /// Why a browser is no longer there.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::io;
 use std::net::Shutdown;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
@@ -32,6 +32,8 @@ thread_local! {
 /// A TCP socket that one relay task reads and writes, and that the link's driver writes to while nothing waits before it.
 pub(crate) struct LocalSocket {
     tcp: TcpStream,
+    /// How reading failed behind bytes that were delivered first. The system tells it once, and says end from then on.
+    failed: OnceLock<io::ErrorKind>,
     moved: AtomicU64,
     meter: Arc<dyn Meter>,
 }
@@ -40,6 +42,7 @@ impl LocalSocket {
     pub(crate) fn new(tcp: TcpStream, meter: Arc<dyn Meter>) -> Self {
         Self {
             tcp,
+            failed: OnceLock::new(),
             moved: AtomicU64::new(0),
             meter,
         }
@@ -70,6 +73,9 @@ impl LocalSocket {
     /// Takes what the socket holds, up to [`READ_BYTES`], once it holds anything; `None` at its end. Only for the relay's
     /// task.
     pub(super) fn poll_read(&self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+        if let Some(kind) = self.failed.get() {
+            return Poll::Ready(Err((*kind).into()));
+        }
         loop {
             ready!(self.tcp.poll_read_ready(cx))?;
             let read = BUFFER.with_borrow_mut(|buffer| self.fill(buffer));
@@ -92,7 +98,12 @@ impl LocalSocket {
                 Ok(0) => break,
                 Ok(_) => {}
                 // What came before is delivered first; the next read tells the error.
-                Err(_) if !buffer.is_empty() => break,
+                Err(error) if !buffer.is_empty() => {
+                    if error.kind() != io::ErrorKind::WouldBlock {
+                        self.failed.get_or_init(|| error.kind());
+                    }
+                    break;
+                }
                 Err(error) => return Err(error),
             }
         }

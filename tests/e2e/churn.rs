@@ -8,17 +8,17 @@ use tokio::task::JoinSet;
 use yonder_tests::eventually;
 use yonder_tests::halves::{Desktop, Server};
 
-/// Tunnels open at once.
-const AT_ONCE: usize = 500;
+/// Tunnels open at once: fewer than a listener's queue holds, or the targets of a busy machine would miss some.
+const AT_ONCE: usize = 100;
 
 /// Rounds of so many, where [`ROUNDS`] does not say otherwise: 10,000 tunnels.
-const ROUNDS_USUAL: usize = 20;
+const ROUNDS_USUAL: usize = 100;
 
-/// Asks for another number of rounds: 200 make 100,000 tunnels.
+/// Asks for another number of rounds: 1,000 make 100,000 tunnels.
 const ROUNDS: &str = "YONDER_CHURN_ROUNDS";
 
 /// Rounds after which caches and allocators have what they keep.
-const WARM_UP: usize = 4;
+const WARM_UP: usize = 20;
 
 /// What the memory of a half may grow by, in KiB, over all rounds behind the first ones: a leak of a hundred bytes a tunnel
 /// is more, what allocators do to a process is less.
@@ -77,7 +77,6 @@ async fn answer(mut stream: TcpStream) {
 }
 
 #[tokio::test]
-#[ignore = "of some thousand tunnels whose client half-closes at once, a few end without their answer"]
 async fn tunnels_that_come_and_go_leave_nothing_behind() {
     let rounds = std::env::var(ROUNDS).map_or(ROUNDS_USUAL, |rounds| rounds.parse().unwrap());
     let wanted = 8 * u64::try_from(AT_ONCE).unwrap();
@@ -87,7 +86,8 @@ async fn tunnels_that_come_and_go_leave_nothing_behind() {
     let mut accepting = JoinSet::new();
     accepting.spawn(async move {
         let mut answers = JoinSet::new();
-        while let Ok((stream, _)) = listener.accept().await {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
             answers.spawn(answer(stream));
             while answers.try_join_next().is_some() {}
         }

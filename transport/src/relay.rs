@@ -17,6 +17,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
+use tokio::io::AsyncWrite as _;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 use yonder_protocol::{TunnelError, TunnelErrorCode};
@@ -225,7 +226,7 @@ impl Relay {
                 continue;
             }
             if from.ended {
-                if let Err(error) = ready!(self.stream.poll_end()) {
+                if let Err(error) = ready!(Pin::new(&mut self.stream).poll_shutdown(cx)) {
                     return Poll::Ready(Err(stream_failure(&error)));
                 }
                 from.done = true;

@@ -101,11 +101,6 @@ impl Stream {
 }
 
 impl Stream {
-    /// Sends the end behind what was written, like [`AsyncWrite::poll_shutdown`].
-    pub(crate) fn poll_end(&mut self) -> Poll<io::Result<()>> {
-        Poll::Ready(self.shared.shutdown())
-    }
-
     /// Has the link's driver write what arrives straight to `socket` whenever a reader waits and nothing is queued before
     /// it. What the socket does not take is read as usual.
     pub(crate) fn write_directly_to(&self, socket: Arc<LocalSocket>) {

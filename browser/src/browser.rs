@@ -293,6 +293,10 @@ async fn register(
                 Ok(attached) => {
                     let page = root.flat(&attached.session_id);
                     let info = attached.target_info;
+                    if sessions.with_target(&info.target_id).is_some() {
+                        // The tab's own second session, for what the page logs and loads.
+                        continue;
+                    }
                     let session = sessions.of(info.browser_context_id.as_deref());
                     match session.filter(|_| info.kind == "page") {
                         Some(session) => session.adopt(page, &info),

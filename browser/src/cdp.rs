@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::connection::Connection;
 use self::connection::Shared;
 use self::events::Subscriber;
-pub(crate) use self::events::{Event, EventStream};
+pub(crate) use self::events::{Event, EventSink, EventStream};
 
 /// Limit of a command that names none: far above what any takes on a loaded machine.
 pub(crate) const CALL_DEADLINE: Duration = Duration::from_secs(30);
@@ -192,6 +192,16 @@ impl Session {
         let stream = EventStream::new(self.ended.clone());
         self.subscribe(stream.subscriber());
         stream
+    }
+
+    /// Hands every event of the session from now on to `sink`, in place of the one before.
+    pub(crate) fn set_sink(&self, sink: Arc<dyn EventSink>) {
+        self.shared.set_sink(&self.id, sink);
+    }
+
+    /// The browser's own session.
+    pub(crate) fn root(&self) -> Self {
+        Self::of(&self.shared, connection::ROOT)
     }
 
     fn subscribe(&self, subscriber: &Subscriber) {

@@ -16,6 +16,7 @@ use crate::actions::{self, failed, kept_by};
 use crate::cdp::{Ack, CdpError, NoParams};
 use crate::dialog::dialog;
 use crate::navigation::{self, Step, address};
+use crate::network;
 use crate::screenshot::screenshot;
 use crate::session::BrowserSession;
 use crate::tab::Tab;
@@ -50,6 +51,16 @@ impl CapturedFile {
             mime: mime.to_owned(),
             data,
         }
+    }
+
+    /// The file as a result lists it.
+    pub(crate) fn described(&self) -> Value {
+        json!({
+            "id": self.id,
+            "name": self.name,
+            "mime": self.mime,
+            "bytes": self.data.len(),
+        })
     }
 }
 
@@ -126,6 +137,22 @@ impl BrowserSession {
             Request::TabsFocus(_) => return output(&self.focus_tab(&tab).await?),
             Request::TabsClose(_) => return output(&self.close_tab(&tab).await?),
             Request::Dialog(input) => return output(&dialog(&tab, input).await?),
+            // What was seen is told at once, also of a page that hangs.
+            Request::Console(input) => {
+                return output(&tab.watch().console_list(tab.summary(), input)?);
+            }
+            Request::NetworkList(input) => {
+                return output(&tab.watch().network_list(tab.summary(), input)?);
+            }
+            Request::NetworkGet(input) => {
+                let (detail, file) = network::get(&tab, input).await?;
+                let mut done = output(&detail)?;
+                if let Some(file) = file {
+                    done.value["files"] = json!([file.described()]);
+                    done.files.push(file);
+                }
+                return Ok(done);
+            }
             // Not in the queue: it is to end what the others wait for.
             Request::Stop(_) => {
                 let stop = guarded(&tab, navigation::stop(&tab));
@@ -186,15 +213,7 @@ impl BrowserSession {
                     .map(|other| other.target().to_owned())
                     .collect();
                 let file = screenshot(self.root(), tab, &others, input).await?;
-                let value = json!({
-                    "tab": tab.summary(),
-                    "files": [{
-                        "id": file.id,
-                        "name": file.name,
-                        "mime": file.mime,
-                        "bytes": file.data.len(),
-                    }],
-                });
+                let value = json!({ "tab": tab.summary(), "files": [file.described()] });
                 Ok(Done {
                     value,
                     files: vec![file],

@@ -13,19 +13,24 @@
 mod actions;
 mod browser;
 mod cdp;
+mod console;
 mod dialog;
 mod execute;
 mod frames;
 mod input;
 mod launch;
+mod listing;
 mod navigation;
+mod network;
 mod page;
 mod prime;
 mod process;
 mod profile;
+mod redact;
 mod screenshot;
 mod session;
 mod tab;
+mod watch;
 
 pub use self::browser::{Browser, Exit};
 pub use self::execute::{CapturedFile, Done};

@@ -18,6 +18,7 @@ use yonder_protocol::operation::types;
 use crate::cdp;
 use crate::frames::{FrameInfo, FrameTree};
 use crate::page::RefTable;
+use crate::watch::Watch;
 
 pub(crate) use self::track::track;
 
@@ -72,6 +73,7 @@ pub(crate) struct Tab {
     page: cdp::Session,
     view: watch::Sender<View>,
     refs: RefTable,
+    watch: Arc<Watch>,
     turn: Mutex<()>,
     waiting: Semaphore,
     /// Wakes the task that asks for title and history.
@@ -120,6 +122,7 @@ impl Tab {
             frames: FrameTree::new(target.clone(), page.clone()),
         };
         Arc::new(Self {
+            watch: Watch::new(target.clone()),
             id,
             target,
             page,
@@ -156,6 +159,11 @@ impl Tab {
     /// Refs of the current document.
     pub(crate) fn refs(&self) -> &RefTable {
         &self.refs
+    }
+
+    /// What its page logged and loaded.
+    pub(crate) fn watch(&self) -> &Arc<Watch> {
+        &self.watch
     }
 
     /// What is known now, and every later change.

@@ -173,6 +173,12 @@ operations! {
     "dialog" = Dialog(t::DialogRequest) -> t::DialogState { destructive, any_generation, in_dialog }
     /// Take a picture of the viewport, an element or the whole page; any tab, visible or not.
     "screenshot" = Screenshot(t::Screenshot) -> t::Saved { read_only }
+    /// List what the page and its workers wrote to the console, uncaught exceptions included.
+    "console" = Console(t::Console) -> t::ConsoleList { read_only, any_generation, in_dialog }
+    /// List the network requests of the page, redirects, workers and WebSockets included.
+    "network.list" = NetworkList(t::NetworkListRequest) -> t::NetworkList { read_only, any_generation, in_dialog }
+    /// Show one request: headers, timing, bodies, WebSocket frames; it is not sent again.
+    "network.get" = NetworkGet(t::NetworkGet) -> t::NetworkDetail { read_only, any_generation, in_dialog }
 }
 
 /// Operations whose names are taken and which this version does not carry out.
@@ -187,9 +193,6 @@ pub const PLANNED: &[&str] = &[
     "files.drop",
     "files.list",
     "files.get",
-    "console",
-    "network.list",
-    "network.get",
     "trace.start",
     "trace.stop",
     "trace.analyze",
@@ -322,7 +325,10 @@ impl Request {
             | Self::Fill(t::Fill { tab_id, .. })
             | Self::Press(t::Press { tab_id, .. })
             | Self::Dialog(t::DialogRequest { tab_id, .. })
-            | Self::Screenshot(t::Screenshot { tab_id, .. }) => Some(tab_id),
+            | Self::Screenshot(t::Screenshot { tab_id, .. })
+            | Self::Console(t::Console { tab_id, .. })
+            | Self::NetworkList(t::NetworkListRequest { tab_id, .. })
+            | Self::NetworkGet(t::NetworkGet { tab_id, .. }) => Some(tab_id),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, warn};
 
-use super::events::{Event, Subscriber};
+use super::events::{Event, EventSink, Subscriber};
 use super::framing::Messages;
 use super::{CdpError, Session};
 
@@ -160,11 +161,21 @@ struct Waiter {
     reply: oneshot::Sender<Reply>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Route {
     parent: Option<Arc<str>>,
     ended: CancellationToken,
     subscribers: Vec<Subscriber>,
+    sink: Option<Arc<dyn EventSink>>,
+}
+
+impl fmt::Debug for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Route")
+            .field("parent", &self.parent)
+            .field("subscribers", &self.subscribers)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Shared {
@@ -204,6 +215,13 @@ impl Shared {
     pub(super) fn subscribe(&self, id: &str, subscriber: &Subscriber) {
         if let Some(route) = self.routes().sessions.get_mut(id) {
             route.subscribers.push(subscriber.clone());
+        }
+    }
+
+    /// Lets `sink` have the events of session `id`.
+    pub(super) fn set_sink(&self, id: &str, sink: Arc<dyn EventSink>) {
+        if let Some(route) = self.routes().sessions.get_mut(id) {
+            route.sink = Some(sink);
         }
     }
 
@@ -296,10 +314,12 @@ impl Shared {
             session: Arc::clone(&session),
             params: params.map(ToOwned::to_owned),
         });
+        let mut sink = None;
         if let Some(route) = routes.sessions.get_mut(&session) {
             route
                 .subscribers
                 .retain(|subscriber| subscriber.offer(&event));
+            sink.clone_from(&route.sink);
         }
         match event.method.as_str() {
             "Target.detachedFromTarget" => {
@@ -310,6 +330,10 @@ impl Shared {
             // Calls under way in a crashed renderer get no reply; later ones may revive it.
             "Inspector.targetCrashed" => routes.fail(&session),
             _ => {}
+        }
+        drop(routes);
+        if let Some(sink) = sink {
+            sink.take(&event);
         }
     }
 

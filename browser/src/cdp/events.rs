@@ -38,6 +38,13 @@ impl Event {
     }
 }
 
+/// Takes a session's events where they are read from the pipe, so that none is ever lost or waits in a
+/// queue: a page decides how many there are. Everybody waits for it, so it keeps what it must and returns.
+pub(crate) trait EventSink: Send + Sync {
+    /// Takes one event.
+    fn take(&self, event: &Event);
+}
+
 /// Where the connection puts a session's events for one stream.
 #[derive(Clone, Debug)]
 pub(super) struct Subscriber {

@@ -19,8 +19,9 @@ use crate::cdp::{Ack, CdpError, Event, EventStream, NoParams, Session};
 pub(crate) async fn track(tab: Arc<Tab>, mut events: EventStream, follow: TaskTracker) {
     tab.arrived.get_or_init(|| events.offered());
     let start = Arc::clone(&tab);
+    let tasks = follow.clone();
     follow.spawn(async move {
-        if let Err(error) = start.set_up().await {
+        if let Err(error) = start.set_up(tasks).await {
             debug!(%error, tab = %start.id, "the tab ended while it was set up");
         }
     });
@@ -344,9 +345,9 @@ impl Tab {
     }
 
     /// Readies the page and lets it run.
-    async fn set_up(&self) -> Result<(), CdpError> {
+    async fn set_up(&self, tasks: TaskTracker) -> Result<(), CdpError> {
         let page = &self.page;
-        let (enabled, focus, prerender, tree) = tokio::join!(
+        let (enabled, focus, prerender, tree, watched) = tokio::join!(
             enable(page),
             // A page in a window behind others has the focus, too, as far as it can tell: several agents
             // type at once.
@@ -357,7 +358,11 @@ impl Tab {
             // A prerendered page would take the tab over with a main frame that nobody announced.
             page.call::<Ack>("Page.setPrerenderingAllowed", json!({ "isAllowed": false })),
             self.resync(),
+            self.watch.start(page, tasks),
         );
+        if let Err(error) = watched {
+            debug!(%error, tab = %self.id, "what the page logs and loads is not watched");
+        }
         for result in [focus, prerender] {
             if let Err(error) = result {
                 debug!(%error, "a browser without this setting works as well");

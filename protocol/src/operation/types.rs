@@ -7,6 +7,16 @@ use serde_json::Value;
 
 use super::scalar::{Bounded, FileId, Needle, Ref, Short, TabId, Text, Typed};
 
+mod console;
+mod network;
+
+pub use self::console::{Console, ConsoleEntry, ConsoleList, Level, Source};
+pub use self::network::{
+    Body, BodyUnavailable, Header, Initiator, NetworkDetail, NetworkFrame, NetworkFrames,
+    NetworkGet, NetworkList, NetworkListRequest, NetworkRequest, RequestState, ResourceType,
+    Timing,
+};
+
 /// A tab as every page operation answers it.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

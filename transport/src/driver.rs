@@ -103,21 +103,22 @@ impl Driver {
     /// Drives the link on `wire`, whose peer received `peer_received` bytes, and on what `source` brings after
     /// it, to its end.
     pub(crate) async fn run(mut self, mut wire: Wire, mut peer_received: u64, mut source: Source) {
-        let reason = loop {
+        let (reason, told) = loop {
             let outcome = self.drive(&mut wire, peer_received, &mut source).await;
             self.lane.carrier_lost();
             (wire, peer_received) = match outcome {
                 Outcome::Closed(reason) => {
                     // The peer may be told; a wire that is dropped without is told by its end.
-                    self.farewell(&mut wire).await;
-                    break reason;
+                    let told = self.farewell(&mut wire).await;
+                    drop(wire);
+                    break (reason, told);
                 }
                 Outcome::Lost(error) => {
                     tracing::info!(link = %self.hub.id, carrier = %wire.kind, error, "carrier lost");
                     drop(wire);
                     match self.reconnect(&mut source, error, None).await {
                         Ok(next) => next,
-                        Err(reason) => break reason,
+                        Err(reason) => break (reason, false),
                     }
                 }
                 Outcome::Better(carrier) => {
@@ -126,7 +127,7 @@ impl Driver {
                     let reason = "changing to a better carrier".to_owned();
                     match self.reconnect(&mut source, reason, Some(carrier)).await {
                         Ok(next) => next,
-                        Err(reason) => break reason,
+                        Err(reason) => break (reason, false),
                     }
                 }
                 Outcome::Replaced(resumption) => {
@@ -137,7 +138,10 @@ impl Driver {
             self.hub.figures.reconnects.fetch_add(1, Ordering::Relaxed);
         };
         tracing::info!(link = %self.hub.id, %reason, "link over");
-        self.finish(reason);
+        self.finish(reason.clone());
+        if !told {
+            self.farewell_elsewhere(&mut source, &reason).await;
+        }
     }
 
     /// Moves bytes until the carrier or the link is over.
@@ -186,10 +190,6 @@ impl Driver {
             if let Poll::Ready(carrier) = source.poll_better(cx) {
                 return Poll::Ready(Outcome::Better(carrier));
             }
-            if let Some((code, text)) = self.hub.close_request() {
-                self.lane.go_away(code, text.clone());
-                return Poll::Ready(Outcome::Closed(CloseReason::Local { code, text }));
-            }
             let now = self.now();
             let mut progress = self.serve_requests(now);
             match wire.poll_read(cx) {
@@ -211,6 +211,11 @@ impl Driver {
             self.dispatch();
             if let Some(reason) = self.farewell.take() {
                 return Poll::Ready(Outcome::Closed(reason));
+            }
+            // After the read, which finds a carrier that is already dead and would swallow the farewell.
+            if let Some((code, text)) = self.hub.close_request() {
+                self.lane.go_away(code, text.clone());
+                return Poll::Ready(Outcome::Closed(CloseReason::Local { code, text }));
             }
             match self.poll_write(wire, cx, now) {
                 Ok(wrote) => progress |= wrote,
@@ -504,6 +509,7 @@ impl Driver {
                 while self.serve_requests(now) {}
                 self.dispatch();
                 if let Some((code, text)) = self.hub.close_request() {
+                    self.lane.go_away(code, text.clone());
                     return Poll::Ready(Err(CloseReason::Local { code, text }));
                 }
                 next.as_mut().poll(cx)
@@ -516,8 +522,25 @@ impl Driver {
         })
     }
 
-    /// Lets the last frames out, within a limit.
-    async fn farewell(&mut self, wire: &mut Wire) {
+    /// Says farewell on a new carrier, within a limit, where the last one did not carry it: the server would hold everything
+    /// for the whole grace. A client's part, and only of a link that it closes itself.
+    async fn farewell_elsewhere(&mut self, source: &mut Source, reason: &CloseReason) {
+        let (Source::Client(client), CloseReason::Local { .. }) = (source, reason) else {
+            return;
+        };
+        let attempt = client.once(self.lane.received());
+        let Ok(Some((mut wire, peer_received))) = timeout(FAREWELL_LIMIT, attempt).await else {
+            tracing::debug!(link = %self.hub.id, "no carrier for the farewell");
+            return;
+        };
+        if self.lane.carrier_up(peer_received, self.now()).is_ok() {
+            self.lane.carrier_lost();
+            self.farewell(&mut wire).await;
+        }
+    }
+
+    /// Lets the last frames out, within a limit. Returns whether the carrier took them.
+    async fn farewell(&mut self, wire: &mut Wire) -> bool {
         // The state machine is done with the carrier, but its last bytes are not sent.
         let lane = &mut self.lane;
         let now = self.start.elapsed();
@@ -541,17 +564,23 @@ impl Driver {
                 Poll::Ready(std::io::Result::Ok(()))
             }),
         );
-        if let Ok(Err(error)) = told.await {
-            tracing::debug!(link = %self.hub.id, %error, "the farewell was not delivered");
+        match told.await {
+            Ok(Ok(())) => true,
+            // A carrier that stands still.
+            Err(_) => false,
+            Ok(Err(error)) => {
+                tracing::debug!(link = %self.hub.id, %error, "the farewell was not delivered");
+                false
+            }
         }
     }
 
     /// The link is over for every stream.
-    fn finish(mut self, reason: CloseReason) {
+    fn finish(&mut self, reason: CloseReason) {
         let error = reason.to_error();
         self.dispatch();
         self.hub.set_closed(reason);
-        for shared in self.streams.values() {
+        for (_, shared) in self.streams.drain() {
             shared.fail(&error);
         }
         self.hub.fail_ready(&error);

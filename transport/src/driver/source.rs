@@ -288,6 +288,13 @@ impl ClientSource {
         }
     }
 
+    /// One attempt to go on from `received` bytes, for whoever has no time for a second.
+    pub(super) async fn once(&mut self, received: u64) -> Option<(Wire, u64)> {
+        self.hello.received = received;
+        let (wire, welcome) = self.attempt(None).await.ok()?;
+        Some((wire, welcome.received))
+    }
+
     async fn attempt(&mut self, carrier: Option<Carrier>) -> Result<(Wire, Welcome), AttemptError> {
         let carrier = match carrier {
             Some(carrier) => carrier,

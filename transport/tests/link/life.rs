@@ -7,9 +7,9 @@ use tokio::time::Instant;
 use yonder_protocol::TunnelErrorCode;
 use yonder_protocol::link::CloseCode;
 use yonder_transport::client::LinkError;
-use yonder_transport::link::CloseReason;
+use yonder_transport::link::{CloseReason, LinkPhase};
 
-use crate::world::{World, next, within};
+use crate::world::{World, next, phase, within};
 
 #[tokio::test(start_paused = true)]
 async fn the_reason_of_a_close_travels() {
@@ -42,6 +42,41 @@ async fn the_reason_of_a_close_travels() {
         );
         let error = within(stream.read(&mut [0; 4])).await.unwrap_err();
         assert!(error.to_string().contains("because"), "{error}");
+        assert!(
+            start.elapsed() < Duration::from_millis(100),
+            "sockets are held for {:?}",
+            start.elapsed()
+        );
+        drop((stream, server));
+        world.finish().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_close_is_heard_although_the_carrier_just_died() {
+    // Found dead at the close, or before it; with bytes under way, or none.
+    for (found, bytes) in [(false, 0), (false, 100_000), (true, 0), (true, 100_000)] {
+        let mut world = World::new();
+        let mut pair = world.pair().await;
+        let mut stream = pair.client.open_call().unwrap();
+        stream.write_all(&vec![0; bytes]).await.unwrap();
+        let server = next(&mut pair.server_incoming).await.stream;
+        let start = Instant::now();
+        if found {
+            world.network.set_down(true);
+            phase(&pair.client, |now| {
+                matches!(now, LinkPhase::Reconnecting { .. })
+            })
+            .await;
+            world.network.set_down(false);
+        } else {
+            world.network.kill();
+        }
+        pair.client.close(CloseCode::Detached, "done");
+        let reason = within(pair.server.closed()).await;
+        let text = "done".to_owned();
+        let code = CloseCode::Detached;
+        assert_eq!(reason, CloseReason::Peer { code, text });
         assert!(
             start.elapsed() < Duration::from_millis(100),
             "sockets are held for {:?}",

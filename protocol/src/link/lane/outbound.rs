@@ -62,13 +62,13 @@ impl Lane {
     }
 
     /// What the carrier still has to take before it is closed: everything up to this half's `GOAWAY`, if one was asked
-    /// for. To be called after [`Self::carrier_lost`], once; what comes is bounded by the replay buffer.
+    /// for. To be called once a carrier, after [`Self::carrier_lost`]; what comes is bounded by the replay buffer.
     pub fn last_words(&mut self, out: &mut Vec<Bytes>, now: Duration) {
-        if self.going_away.is_none() {
+        if self.going_away.is_none() && !self.gone_away {
             return;
         }
         self.up = true;
-        while !self.gone_away && self.poll_transmit(out, now) > 0 {}
+        while (!self.gone_away || self.replay.is_behind()) && self.poll_transmit(out, now) > 0 {}
         self.up = false;
     }
 

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
+use yonder_protocol::call::FileHead;
 use yonder_protocol::operation::error::{ErrorCode, OperationError};
 use yonder_protocol::operation::types::{self, Frame, Frames};
 use yonder_protocol::operation::{Operation, Request};
@@ -44,6 +45,17 @@ pub struct CapturedFile {
 }
 
 impl CapturedFile {
+    /// What the wire says of the file, and its content.
+    pub fn into_parts(self) -> (FileHead, Bytes) {
+        let head = FileHead {
+            id: Some(self.id),
+            name: self.name,
+            mime: self.mime,
+            bytes: self.data.len() as u64,
+        };
+        (head, self.data)
+    }
+
     pub(crate) fn new(name: &str, mime: &str, data: Bytes) -> Self {
         Self {
             id: format!("file_{}", Uuid::new_v4()),

@@ -2,8 +2,8 @@
 
 /// Sent once per connection (`initialize` and `server/discover`), so it is kept short.
 pub(crate) const INSTRUCTIONS: &str = "\
-A real Chromium on the user's desk, whose network is this server's: http://localhost:PORT in it is port PORT of the \
-server that you work on, WebSockets and hot reload included.
+A real Chromium on the user's desk, whose network is that of the server where tunnel-server runs: http://localhost:PORT \
+in it is port PORT of that server, WebSockets and hot reload included.
 
 Workflow: browser_tabs_open with a url gives a tab id, which every other tool takes as tabID. browser_snapshot \
 outlines the page with a ref such as @e12 for each element; pass refs to browser_click and browser_fill, then look \

@@ -10,7 +10,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use yonder_browser::{BrowserSession, CapturedFile, Done};
-use yonder_protocol::call::{Command, FileHead, Outcome};
+use yonder_protocol::call::{Command, Outcome};
 use yonder_protocol::limits;
 use yonder_protocol::link::OpenKind;
 use yonder_protocol::operation::types::State;
@@ -170,6 +170,18 @@ async fn run<E: Execute>(
             format!("{name}: the operation takes no files"),
         ));
     }
+    carry_out(request, generation, session).await
+}
+
+/// Executes `request` within its deadline, and judges whether the result can be handed on.
+///
+/// Dropping the future cancels.
+pub(crate) async fn carry_out<E: Execute>(
+    request: Request,
+    generation: Option<u64>,
+    session: &E,
+) -> Result<Done, OperationError> {
+    let name = request.name();
     let limit = request.deadline();
     tokio::time::timeout(limit, session.execute(request, generation))
         .await
@@ -183,14 +195,15 @@ async fn run<E: Execute>(
                 ),
             ))
         })
+        .and_then(within_bounds)
 }
 
 /// The outcome of `result` and the bytes that follow its head. What exceeds the bounds of the wire becomes a failure
 /// that says so, since the server half could only cut the call off.
 fn envelope(result: Result<Done, OperationError>) -> (Outcome, Vec<Bytes>) {
-    match result.and_then(within_bounds) {
+    match result {
         Ok(Done { value, files }) => {
-            let (files, bytes) = files.into_iter().map(split).unzip();
+            let (files, bytes) = files.into_iter().map(CapturedFile::into_parts).unzip();
             (Outcome::Success { value, files }, bytes)
         }
         Err(OperationError { code, message }) => {
@@ -228,16 +241,6 @@ fn within_bounds(done: Done) -> Result<Done, OperationError> {
         ));
     }
     Ok(done)
-}
-
-fn split(file: CapturedFile) -> (FileHead, Bytes) {
-    let head = FileHead {
-        id: Some(file.id),
-        name: file.name,
-        mime: file.mime,
-        bytes: file.data.len() as u64,
-    };
-    (head, file.data)
 }
 
 #[cfg(test)]

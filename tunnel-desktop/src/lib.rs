@@ -4,7 +4,7 @@
 //! * [`Cli`] is what a person wrote, [`run`] does it, [`Failure`] is how it ends otherwise.
 //! * `way` is how the server half is reached; `attach` gets the link, keeps it and gets it again; `tunnels` opens
 //!   connections over it.
-//! * `calls` and `feed` serve the browser operations of the server half's agents.
+//! * `desk` is a Chromium with the server's network; `calls` and `feed` serve the browser operations of the server half's agents.
 //! * `commands` puts these together, one module for each command.
 //!
 //! Proxy, browser and link are crates of their own that do not know each other; this one joins them.
@@ -16,6 +16,7 @@ mod cli;
 mod commands;
 mod config;
 mod console;
+mod desk;
 mod failure;
 mod feed;
 mod files_limit;
@@ -54,14 +55,8 @@ pub async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Forward(args) => Box::pin(commands::forward::run(args, &settings, &console)).await,
         Command::Doctor(args) => Box::pin(commands::doctor::run(args, &settings)).await,
         Command::Bench(args) => Box::pin(commands::bench::run(args, &settings, &console)).await,
-        Command::Mcp(_) => Err(unavailable("mcp")),
+        Command::Mcp(args) => Box::pin(commands::mcp::run(args, &settings, &console)).await,
     };
     console.finish();
     end
-}
-
-fn unavailable(command: &str) -> Failure {
-    Failure::usage(format!(
-        "tunnel-desktop {command} is not available in this version"
-    ))
 }

@@ -77,6 +77,11 @@ impl StateDir {
             .map_or_else(|| DEFAULT_SERVER_URL.to_owned(), |note| note.url)
     }
 
+    /// Where files that the browser makes are saved.
+    pub(crate) fn captures(&self) -> PathBuf {
+        self.0.join("captures")
+    }
+
     /// Creates the folder of the profile `name` where it is missing and locks it.
     ///
     /// # Errors

@@ -106,16 +106,6 @@ fn help_and_version_succeed() {
 }
 
 #[test]
-fn commands_of_a_later_version_say_so() {
-    let desk = Desk::new();
-    expect(
-        desk.run(&["mcp", "http://localhost:1", "--whatever", "x"]),
-        2,
-        &["not available in this version"],
-    );
-}
-
-#[test]
 fn what_stands_behind_ssh_is_judged_by_its_end() {
     let desk = Desk::new();
     for (arguments, code, words) in [

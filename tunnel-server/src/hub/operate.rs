@@ -8,12 +8,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::Value;
 use tokio::time::{Instant, timeout};
+use yonder_captures::SavedFile;
 use yonder_protocol::call::{Command, FileHead, Outcome};
 use yonder_protocol::operation::{Operation, Request};
 use yonder_protocol::{ErrorCode, OperationError, limits};
 
 use super::Hub;
-use super::files::SavedFile;
 use super::sessions::Attachment;
 
 /// What an operation answered.

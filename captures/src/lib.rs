@@ -1,5 +1,5 @@
-//! Saving what the browser made on the server: one fresh private folder per result, so that nothing is ever
-//! overwritten and a name chosen by a page decides nothing but the last component of a path.
+//! Saving what the browser made on the machine of the agent that asked for it: one fresh private folder per result, so
+//! that nothing is ever overwritten and a name chosen by a page decides nothing but the last component of a path.
 //!
 //! Files are kept until the operator or the agent removes them. Reading files for uploads is not done here.
 
@@ -26,7 +26,7 @@ const FOLDER_MODE: u32 = 0o700;
 /// Mode of the files.
 const FILE_MODE: u32 = 0o600;
 
-/// A file of a result, saved on the server.
+/// A file of a result, saved.
 #[derive(Clone, Debug)]
 pub struct SavedFile {
     /// What it is and where it lies.
@@ -37,14 +37,14 @@ pub struct SavedFile {
 
 /// Where captures go. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Captures {
+pub struct Captures {
     folder: PathBuf,
 }
 
 impl Captures {
     /// Saves below `folder`, which is made when the first file comes. Without one, below the system's folder
     /// for temporary files, in one of this user's own.
-    pub(crate) fn new(folder: Option<PathBuf>) -> Self {
+    pub fn new(folder: Option<PathBuf>) -> Self {
         Self {
             folder: folder.unwrap_or_else(|| {
                 let user = std::fs::metadata("/proc/self").map_or(0, |entry| entry.uid());
@@ -57,7 +57,7 @@ impl Captures {
     ///
     /// # Errors
     /// [`ErrorCode::OperationFailed`] if a file has no usable id, [`ErrorCode::FileFailed`] if the disk does not take it.
-    pub(crate) async fn save(
+    pub async fn save(
         &self,
         heads: Vec<FileHead>,
         contents: Vec<Bytes>,
@@ -71,7 +71,7 @@ impl Captures {
             .map_err(|error| {
                 OperationError::new(
                     ErrorCode::FileFailed,
-                    format!("the server could not save the result's files: {error}"),
+                    format!("the result's files could not be saved: {error}"),
                 )
             })?
     }
@@ -203,16 +203,16 @@ fn is_device(name: &str) -> bool {
 fn not_saved(error: &io::Error, what: &str) -> OperationError {
     let hint = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "; free space there, or start the server with another state directory"
+            "; free space there, or start with another state directory"
         }
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            "; let the server write there, or start it with another state directory"
+            "; let this user write there, or start with another state directory"
         }
         _ => "",
     };
     OperationError::new(
         ErrorCode::FileFailed,
-        format!("the browser did it, but on the server {what}: {error}{hint}"),
+        format!("the browser did it, but {what}: {error}{hint}"),
     )
 }
 

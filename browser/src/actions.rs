@@ -4,11 +4,17 @@
 //! then, and nothing keeps running in it for longer than its own short limits. None answers later than
 //! a JavaScript dialog allows: a page with an open dialog does not answer at all.
 
+mod check;
 mod click;
+mod drag;
 mod evaluate;
 mod fill;
 mod find;
+mod form;
+mod hover;
 mod press;
+mod scroll;
+mod select;
 mod settle;
 mod snapshot;
 mod wait;
@@ -22,11 +28,17 @@ use tokio::time::timeout;
 use yonder_protocol::operation::error::{ErrorCode, OperationError};
 use yonder_protocol::operation::types::Dialog;
 
+pub(crate) use self::check::check;
 pub(crate) use self::click::click;
+pub(crate) use self::drag::drag;
 pub(crate) use self::evaluate::evaluate;
 pub(crate) use self::fill::fill;
 pub(crate) use self::find::find;
+pub(crate) use self::form::fill_form;
+pub(crate) use self::hover::hover;
 pub(crate) use self::press::press;
+pub(crate) use self::scroll::scroll;
+pub(crate) use self::select::select;
 pub(crate) use self::snapshot::snapshot;
 pub(crate) use self::wait::wait;
 use crate::cdp::{Ack, CdpError, NoParams, Session};

@@ -215,6 +215,12 @@ impl BrowserSession {
             Request::Evaluate(input) => output(&actions::evaluate(tab, input).await?),
             Request::Wait(input) => output(&actions::wait(tab, input).await?),
             Request::Click(input) => output(&actions::click(tab, input).await?),
+            Request::Hover(input) => output(&actions::hover(tab, input).await?),
+            Request::Drag(input) => output(&actions::drag(tab, input).await?),
+            Request::FillForm(input) => output(&actions::fill_form(tab, input).await?),
+            Request::Select(input) => output(&actions::select(tab, input).await?),
+            Request::Check(input) => output(&actions::check(tab, input).await?),
+            Request::Scroll(input) => output(&actions::scroll(tab, input).await?),
             Request::Fill(input) => output(&actions::fill(tab, input).await?),
             Request::Press(input) => output(&actions::press(tab, input).await?),
             Request::Screenshot(input) => {

@@ -105,7 +105,7 @@ pub(crate) async fn screenshot(
                 .await
                 .map_err(|error| failed(tab, error))?;
         }
-        let element = match request.element {
+        let element = match &request.element {
             Some(element) => Some(element_rect(tab, element).await?),
             None => None,
         };

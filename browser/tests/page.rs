@@ -6,12 +6,16 @@
 #[path = "common/site.rs"]
 mod site;
 
+#[path = "page/act.rs"]
+mod act;
 #[path = "page/click.rs"]
 mod click;
 #[path = "page/evaluate.rs"]
 mod evaluate;
 #[path = "page/fill.rs"]
 mod fill;
+#[path = "page/locators.rs"]
+mod locators;
 #[path = "page/observe.rs"]
 mod observe;
 #[path = "page/press.rs"]

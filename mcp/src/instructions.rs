@@ -7,7 +7,8 @@ in it is port PORT of that server, WebSockets and hot reload included.
 
 Workflow: browser_tabs_open with a url gives a tab id, which every other tool takes as tabID. browser_snapshot \
 outlines the page with a ref such as @e12 for each element; pass refs to browser_click and browser_fill, then look \
-again. browser_find answers just the lines that hold a text; browser_wait waits for a text to appear or go; \
+again. Where you know the element, a locator that only it fits does as well as a ref: css=#save, text=Sign in, \
+role=button[name=\"Save\"], label=E-mail, placeholder=Search, testid=go. browser_find answers just the lines that hold a text; browser_wait waits for a text to appear or go; \
 browser_evaluate reads or computes what an outline does not show; browser_screenshot shows how it looks, in any tab, \
 visible or not.
 

@@ -96,7 +96,7 @@ mod tests {
         for (tool, expected) in TOOLS.iter().zip(OPERATIONS.iter()) {
             assert_eq!(operation(&tool.name).unwrap().name, expected.name);
         }
-        assert!(operation("browser_hover").is_none());
+        assert!(operation("browser_fly").is_none());
     }
 
     #[test]

@@ -79,6 +79,9 @@ pub const TABS_PER_SESSION: usize = 100;
 /// Deadline of an operation that names none of its own.
 pub const OPERATION_DEADLINE: Duration = Duration::from_mins(1);
 
+/// How long an operation may take that does many things, or much.
+pub const LONG_OPERATION_DEADLINE: Duration = Duration::from_mins(2);
+
 /// Head room on top of a caller's `timeoutMs`, so that the desktop's own time-out answers first.
 pub const DEADLINE_MARGIN: Duration = Duration::from_secs(15);
 

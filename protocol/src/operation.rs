@@ -4,6 +4,7 @@
 //! version carries out, [`PLANNED`] the names it refuses with a clear word. [`Request`] is a checked call.
 
 pub mod error;
+pub mod locator;
 pub mod scalar;
 pub mod types;
 
@@ -165,8 +166,20 @@ operations! {
     "wait" = Wait(t::Wait) -> t::Tab { read_only, any_generation }
     /// Click an element.
     "click" = Click(t::Click) -> t::Tab { destructive, open_world }
+    /// Move the pointer over an element.
+    "hover" = Hover(t::Hover) -> t::Tab { open_world }
+    /// Drag an element onto another.
+    "drag" = Drag(t::Drag) -> t::Tab { destructive, open_world }
     /// Replace the content of a text field.
     "fill" = Fill(t::Fill) -> t::Tab { destructive, open_world }
+    /// Fill, select and check several fields, in order.
+    "fill_form" = FillForm(t::FillForm) -> t::Tab { destructive, open_world }
+    /// Select options of a list.
+    "select" = Select(t::Select) -> t::Tab { destructive, open_world }
+    /// Check or clear a checkbox, radio button or switch.
+    "check" = Check(t::Check) -> t::Tab { destructive, open_world }
+    /// Turn the mouse wheel.
+    "scroll" = Scroll(t::Scroll) -> t::Tab { open_world }
     /// Press a key or a chord on what has the focus.
     "press" = Press(t::Press) -> t::Tab { destructive, open_world }
     /// Read or answer the tab's JavaScript dialog.
@@ -183,12 +196,6 @@ operations! {
 
 /// Operations whose names are taken and which this version does not carry out.
 pub const PLANNED: &[&str] = &[
-    "hover",
-    "drag",
-    "fill_form",
-    "select",
-    "check",
-    "scroll",
     "files.upload",
     "files.drop",
     "files.list",
@@ -323,6 +330,12 @@ impl Request {
             | Self::Wait(t::Wait { tab_id, .. })
             | Self::Click(t::Click { tab_id, .. })
             | Self::Fill(t::Fill { tab_id, .. })
+            | Self::Hover(t::Hover { tab_id, .. })
+            | Self::Drag(t::Drag { tab_id, .. })
+            | Self::FillForm(t::FillForm { tab_id, .. })
+            | Self::Select(t::Select { tab_id, .. })
+            | Self::Check(t::Check { tab_id, .. })
+            | Self::Scroll(t::Scroll { tab_id, .. })
             | Self::Press(t::Press { tab_id, .. })
             | Self::Dialog(t::DialogRequest { tab_id, .. })
             | Self::Screenshot(t::Screenshot { tab_id, .. })
@@ -339,6 +352,8 @@ impl Request {
                 timeout_ms: Some(limit),
                 ..
             }) => Duration::from_millis(limit.get().unsigned_abs()).max(limits::OPERATION_DEADLINE),
+            // Each field may take as long to become ready as one alone.
+            Self::FillForm(_) => limits::LONG_OPERATION_DEADLINE,
             _ => limits::OPERATION_DEADLINE,
         }
     }
@@ -385,7 +400,7 @@ mod tests {
     #[test]
     fn planned_operations_are_refused_clearly() {
         assert_eq!(
-            Operation::named("hover").unwrap_err().code,
+            Operation::named("lighthouse").unwrap_err().code,
             ErrorCode::Unsupported
         );
         assert_eq!(

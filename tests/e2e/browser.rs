@@ -77,7 +77,7 @@ async fn bad_input_is_answered_and_loses_nothing() {
     for (operation, input, exit_code, words) in [
         ("fly", json!({}), 2, "tabs.open"),
         (
-            "hover",
+            "lighthouse",
             json!({"tabID": tab}),
             2,
             "not available in this version",

@@ -10,7 +10,7 @@ use yonder_protocol::operation::error::{ErrorCode, OperationError};
 use yonder_protocol::operation::types::{self, Click, Modifier, MouseButton};
 
 use super::settle::Before;
-use super::{kept_by, not_taken};
+use super::{kept_by, not_taken, unless_dialog};
 use crate::input::mouse::{Button, Mouse};
 use crate::input::{EVENT_LIMIT, modifier_bits};
 use crate::page::element::{Element, READY_LIMIT, Spot, Verdict, fields};
@@ -41,14 +41,14 @@ pub(super) async fn click_within(
     input: &Click,
     limit: Duration,
 ) -> Result<types::Tab, OperationError> {
-    let element = Element::of(tab, input.element)?;
+    let element = unless_dialog(tab, Element::aimed(tab, &input.element)).await?;
     let before = Before::now(tab);
     let began = AtomicBool::new(false);
     let clicked = async {
         if element.ask(tab, "isOption", Map::new()).await? {
             return choose(tab, &element, input, &began).await;
         }
-        press_and_release(tab, &element, input, limit, &began).await
+        press_and_release(tab, &element, Press::of(input), limit, &began).await
     };
     tokio::select! {
         biased;
@@ -65,22 +65,47 @@ pub(super) async fn click_within(
     Ok(tab.summary())
 }
 
-async fn press_and_release(
+/// What is pressed, and how often.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Press {
+    button: Button,
+    modifiers: u32,
+    clicks: u32,
+}
+
+impl Press {
+    /// Once, with the left button.
+    pub(super) const PLAIN: Self = Self {
+        button: Button::Left,
+        modifiers: 0,
+        clicks: 1,
+    };
+
+    fn of(input: &Click) -> Self {
+        Self {
+            button: match input.button.unwrap_or_default() {
+                MouseButton::Left => Button::Left,
+                MouseButton::Right => Button::Right,
+                MouseButton::Middle => Button::Middle,
+            },
+            modifiers: modifier_bits(&input.modifiers),
+            clicks: input
+                .count
+                .map_or(1, |count| if count.get() == 2 { 2 } else { 1 }),
+        }
+    }
+}
+
+/// Waits until the element can be clicked, and clicks it. `began` tells, also of a future that is dropped, whether the
+/// page may have seen a button go down.
+pub(super) async fn press_and_release(
     tab: &Tab,
     element: &Element,
-    input: &Click,
+    press: Press,
     limit: Duration,
     began: &AtomicBool,
 ) -> Result<(), OperationError> {
-    let mouse = Mouse::new(tab.session(), modifier_bits(&input.modifiers), limit);
-    let button = match input.button.unwrap_or_default() {
-        MouseButton::Left => Button::Left,
-        MouseButton::Right => Button::Right,
-        MouseButton::Middle => Button::Middle,
-    };
-    let clicks = input
-        .count
-        .map_or(1, |count| if count.get() == 2 { 2 } else { 1 });
+    let mouse = Mouse::new(tab.session(), press.modifiers, limit);
     let deadline = Instant::now() + READY_LIMIT;
     loop {
         let spot = element.ready_for_pointer(tab).await?;
@@ -96,8 +121,8 @@ async fn press_and_release(
             return Err(verdict.into_error(element.name));
         }
         began.store(true, Ordering::Relaxed);
-        for click in 1..=clicks {
-            if let Err(error) = mouse.click(spot.outer, button, click).await {
+        for click in 1..=press.clicks {
+            if let Err(error) = mouse.click(spot.outer, press.button, click).await {
                 return Err(not_taken(tab, error).await);
             }
         }

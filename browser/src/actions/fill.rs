@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 use yonder_protocol::operation::error::{ErrorCode, OperationError};
+use yonder_protocol::operation::locator::Aim;
 use yonder_protocol::operation::types::{self, Fill};
 
 use super::settle::Before;
@@ -50,16 +51,17 @@ enum Held {
 /// [`ErrorCode::NotActionable`] for fields that cannot be typed into now, [`ErrorCode::OperationFailed`]
 /// if the field holds something else afterwards.
 pub(crate) async fn fill(tab: &Tab, input: &Fill) -> Result<types::Tab, OperationError> {
-    let element = Element::of(tab, input.element)?;
-    let text = input
-        .text
-        .as_str()
-        .replace("\r\n", "\n")
-        .replace('\r', "\n");
     let before = Before::now(tab);
-    unless_dialog(tab, replace(tab, &element, &text)).await?;
+    unless_dialog(tab, fill_aimed(tab, &input.element, input.text.as_str())).await?;
     before.ticked(tab).await;
     Ok(tab.summary())
+}
+
+/// Fills one field.
+pub(super) async fn fill_aimed(tab: &Tab, aim: &Aim, text: &str) -> Result<(), OperationError> {
+    let element = Element::aimed(tab, aim).await?;
+    let text = text.replace("\r\n", "\n").replace('\r', "\n");
+    replace(tab, &element, &text).await
 }
 
 async fn replace(tab: &Tab, element: &Element, text: &str) -> Result<(), OperationError> {

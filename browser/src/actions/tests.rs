@@ -305,13 +305,13 @@ async fn boxes_of_elements_are_on_the_page() {
     stage.site.page("/inner", "<body style='margin:0'><div style='height:900px'></div><button id=b style='position:absolute;left:20px;top:900px;width:50px;height:40px'>Inner</button>");
     stage.show("<body style='margin:0'><div style='height:2000px'></div><iframe style='position:absolute;left:100px;top:2000px;border:10px solid' src=http://other.test/inner></iframe><button style='position:absolute;left:5px;top:3000px;width:60px;height:30px'>Outer</button>").await;
     let outer = stage.find("Outer").await;
-    let rect = element_rect(&stage.tab, outer).await.unwrap();
+    let rect = element_rect(&stage.tab, &outer.into()).await.unwrap();
     assert_eq!(
         (rect.x, rect.y, rect.width, rect.height),
         (5.0, 3000.0, 60.0, 30.0)
     );
     let inner = stage.find("Inner").await;
-    let rect = element_rect(&stage.tab, inner).await.unwrap();
+    let rect = element_rect(&stage.tab, &inner.into()).await.unwrap();
     // The frame is 150 high and scrolled so that the button is just in sight.
     assert!(
         [rect.x - 130.0, rect.width - 50.0, rect.height - 40.0]

@@ -82,6 +82,60 @@ impl<'a> Mouse<'a> {
         pressed.and(released)
     }
 
+    /// Turns the wheel by `x` and `y` CSS pixels; answers when the page has seen it, before anything has scrolled.
+    ///
+    /// # Errors
+    /// See [`CdpError`].
+    pub(crate) async fn wheel(&self, at: Point, x: i64, y: i64) -> Result<(), CdpError> {
+        let event = json!({
+            "type": "mouseWheel",
+            "x": at.x,
+            "y": at.y,
+            "deltaX": x,
+            "deltaY": y,
+            "modifiers": self.modifiers,
+            "pointerType": "mouse",
+        });
+        let Ack {} = self
+            .page
+            .call_within(self.limit, "Input.dispatchMouseEvent", event)
+            .await?;
+        Ok(())
+    }
+
+    /// Presses the left button, to be released with [`Self::release`].
+    ///
+    /// # Errors
+    /// See [`CdpError`].
+    pub(crate) async fn press(&self, at: Point) -> Result<(), CdpError> {
+        self.dispatch(
+            "mousePressed",
+            at,
+            Button::Left.name(),
+            Button::Left.bit(),
+            1,
+        )
+        .await
+    }
+
+    /// Moves the pointer while the left button is down.
+    ///
+    /// # Errors
+    /// See [`CdpError`].
+    pub(crate) async fn pull_to(&self, to: Point) -> Result<(), CdpError> {
+        self.dispatch("mouseMoved", to, Button::Left.name(), Button::Left.bit(), 0)
+            .await
+    }
+
+    /// Releases the left button.
+    ///
+    /// # Errors
+    /// See [`CdpError`].
+    pub(crate) async fn release(&self, at: Point) -> Result<(), CdpError> {
+        self.dispatch("mouseReleased", at, Button::Left.name(), 0, 1)
+            .await
+    }
+
     async fn dispatch(
         &self,
         kind: &'static str,

@@ -8,9 +8,11 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use tokio::time::{Instant, sleep};
 use yonder_protocol::operation::error::{ErrorCode, OperationError};
+use yonder_protocol::operation::locator::Aim;
 use yonder_protocol::operation::scalar::Ref;
 
 use super::geometry::{self, OnPage, Point, Rect, Viewport};
+use super::locate::locate;
 use super::world::{World, WorldError};
 use crate::actions::failed;
 use crate::frames::FrameInfo;
@@ -100,7 +102,7 @@ impl Verdict {
             }
             Self::Refused { why } => OperationError::new(
                 ErrorCode::Invalid,
-                format!("{element} does not take text: {why}"),
+                format!("{element} does not take this: {why}"),
             ),
             Self::Malformed { expected } => OperationError::new(
                 ErrorCode::Invalid,
@@ -128,6 +130,18 @@ pub(crate) struct Element {
 }
 
 impl Element {
+    /// The element of `aim`: at once for a ref, waited for where a locator fits nothing yet.
+    ///
+    /// # Errors
+    /// [`ErrorCode::Stale`] or [`ErrorCode::NotFound`], with what to do; [`ErrorCode::Invalid`] for a locator that fits
+    /// several elements.
+    pub(crate) async fn aimed(tab: &Tab, aim: &Aim) -> Result<Self, OperationError> {
+        match aim {
+            Aim::Ref(name) => Self::of(tab, *name),
+            Aim::Locator(locator) => locate(tab, locator).await,
+        }
+    }
+
     /// The element of `name`.
     ///
     /// # Errors
@@ -211,6 +225,34 @@ impl Element {
     }
 }
 
+impl Element {
+    /// Where something that is dragged can be let go over the element, in the viewport of the page. It may be covered by what
+    /// is dragged.
+    ///
+    /// # Errors
+    /// [`ErrorCode::NotActionable`] if it has no box in the viewport, [`ErrorCode::NotFound`].
+    pub(crate) async fn ready_for_drop(&self, tab: &Tab) -> Result<Point, OperationError> {
+        let inner = match self.ask(tab, "boxOf", Map::new()).await? {
+            Boxed::Ready {
+                x,
+                y,
+                width,
+                height,
+            } => Point {
+                x: x + width / 2.0,
+                y: y + height / 2.0,
+            },
+            Boxed::Gone => return Err(gone(self.name)),
+            Boxed::Hidden => return Err(Verdict::Hidden.into_error(self.name)),
+        };
+        match geometry::to_page(tab, &self.frame, inner, false).await {
+            Ok(OnPage::Free(outer)) => Ok(outer),
+            Ok(OnPage::Covered) => Err(Verdict::Hidden.into_error(self.name)),
+            Err(error) => Err(self.failure(tab, error)),
+        }
+    }
+}
+
 /// The arguments of a method of the script.
 pub(crate) fn fields<const N: usize>(list: [(&str, Value); N]) -> Map<String, Value> {
     list.into_iter()
@@ -241,13 +283,14 @@ enum Boxed {
     Hidden,
 }
 
-/// Scrolls the element of `name` into view and answers its box in the coordinates of the page's
+/// Scrolls the element of `aim` into view and answers its box in the coordinates of the page's
 /// document (not of its viewport), in CSS pixels.
 ///
 /// # Errors
 /// [`ErrorCode::Stale`], [`ErrorCode::NotFound`], or [`ErrorCode::NotActionable`] if it has no box.
-pub(crate) async fn element_rect(tab: &Tab, name: Ref) -> Result<Rect, OperationError> {
-    let element = Element::of(tab, name)?;
+pub(crate) async fn element_rect(tab: &Tab, aim: &Aim) -> Result<Rect, OperationError> {
+    let element = Element::aimed(tab, aim).await?;
+    let name = element.name;
     let (x, y, width, height) = match element.ask(tab, "boxOf", Map::new()).await? {
         Boxed::Ready {
             x,

@@ -40,11 +40,11 @@ pub(crate) enum OnPage {
 /// The viewport of a frame.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Viewport {
-    pub(super) width: f64,
-    pub(super) height: f64,
-    pub(super) scroll_x: f64,
-    pub(super) scroll_y: f64,
+pub(crate) struct Viewport {
+    pub(crate) width: f64,
+    pub(crate) height: f64,
+    pub(crate) scroll_x: f64,
+    pub(crate) scroll_y: f64,
 }
 
 #[derive(Deserialize)]

@@ -29,10 +29,10 @@ pub(crate) const DEPTH_DEFAULT: usize = 8;
 const CLOSING_CHARS: usize = 400;
 
 /// Frames that one outline looks into. More fit on no screen.
-const FRAMES_MAX: usize = 100;
+pub(super) const FRAMES_MAX: usize = 100;
 
 /// Closed shadow roots in closed shadow roots that are opened.
-const CLOSED_NESTING: usize = 4;
+pub(super) const CLOSED_NESTING: usize = 4;
 
 /// Limit of the walk through the document that the caller asked for.
 const WALK_LIMIT: Duration = Duration::from_secs(20);

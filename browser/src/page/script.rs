@@ -13,6 +13,9 @@ pub(super) const SOURCE: &str = concat!(
     include_str!("script/outline.js"),
     include_str!("script/pointer.js"),
     include_str!("script/fields.js"),
+    include_str!("script/choices.js"),
+    include_str!("script/wheel.js"),
+    include_str!("script/locate.js"),
     include_str!("script/api.js"),
     "})()"
 );

@@ -296,3 +296,46 @@ impl<const MIN: i64, const MAX: i64> JsonSchema for Bounded<MIN, MAX> {
         json_schema!({ "type": "integer", "minimum": MIN, "maximum": MAX })
     }
 }
+
+/// A list of `MIN` to `MAX` items.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct Listed<T, const MIN: usize, const MAX: usize>(Vec<T>);
+
+impl<T, const MIN: usize, const MAX: usize> Listed<T, MIN, MAX> {
+    /// The items.
+    pub fn as_slice(&self) -> &[T] {
+        &self.0
+    }
+}
+
+impl<'de, T: Deserialize<'de>, const MIN: usize, const MAX: usize> Deserialize<'de>
+    for Listed<T, MIN, MAX>
+{
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // Arguments were bounded as a whole before they are parsed, and so is this list.
+        let items = Vec::deserialize(deserializer)?;
+        if !(MIN..=MAX).contains(&items.len()) {
+            return Err(serde::de::Error::custom(format!(
+                "{} items, expected {MIN} to {MAX}",
+                items.len()
+            )));
+        }
+        Ok(Self(items))
+    }
+}
+
+impl<T: JsonSchema, const MIN: usize, const MAX: usize> JsonSchema for Listed<T, MIN, MAX> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        format!("ListOf{}", T::schema_name()).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let items = generator.subschema_for::<T>();
+        json_schema!({ "type": "array", "items": items, "minItems": MIN, "maxItems": MAX })
+    }
+}

@@ -5,11 +5,17 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::scalar::{Bounded, FileId, Needle, Ref, Short, TabId, Text, Typed};
+use super::locator::Aim;
+use super::scalar::{Bounded, FileId, Needle, Short, TabId, Text};
 
+mod act;
 mod console;
 mod network;
 
+pub use self::act::{
+    Check, Click, Drag, Fill, FillForm, FormField, Hover, Modifier, MouseButton, OptionValues,
+    Press, Scroll, ScrollPixels, Select,
+};
 pub use self::console::{Console, ConsoleEntry, ConsoleList, Level, Source};
 pub use self::network::{
     Body, BodyUnavailable, Header, Initiator, NetworkDetail, NetworkFrame, NetworkFrames,
@@ -113,7 +119,7 @@ pub struct Snapshot {
     pub frame_id: Option<Short>,
     /// Only this element and what it holds.
     #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
-    pub element: Option<Ref>,
+    pub element: Option<Aim>,
     /// Levels below the root, default 8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<Bounded<1, 20>>,
@@ -190,62 +196,6 @@ pub struct Wait {
     pub timeout_ms: Option<Bounded<1, 30_000>>,
 }
 
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[schemars(inline)]
-pub enum MouseButton {
-    #[default]
-    Left,
-    Right,
-    Middle,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(inline)]
-pub enum Modifier {
-    Alt,
-    Control,
-    Meta,
-    Shift,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Click {
-    #[serde(rename = "tabID")]
-    pub tab_id: TabId,
-    #[serde(rename = "ref")]
-    pub element: Ref,
-    /// Default left.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub button: Option<MouseButton>,
-    /// 2 for a double click.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub count: Option<Bounded<1, 2>>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub modifiers: Vec<Modifier>,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Fill {
-    #[serde(rename = "tabID")]
-    pub tab_id: TabId,
-    #[serde(rename = "ref")]
-    pub element: Ref,
-    /// Replaces what the field holds.
-    pub text: Typed,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Press {
-    #[serde(rename = "tabID")]
-    pub tab_id: TabId,
-    /// A key or chord such as Enter, a, Control+A, Shift+Tab.
-    pub key: Needle,
-}
-
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
@@ -301,7 +251,7 @@ pub struct Screenshot {
     pub tab_id: TabId,
     /// Only this element; not with fullPage.
     #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
-    pub element: Option<Ref>,
+    pub element: Option<Aim>,
     /// The whole page, not just the viewport.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub full_page: Option<bool>,

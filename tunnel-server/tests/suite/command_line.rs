@@ -99,7 +99,7 @@ fn wrong_command_lines_and_settings_end_with_two() {
         (&["status", "--server", "ftp://x"], &["http://"]),
         (&["status", "--pin", "sha256:0"], &["sha256"]),
         (&["call", "nothing"], &["tabs.list"]),
-        (&["call", "hover"], &["not available in this version"]),
+        (&["call", "lighthouse"], &["not available in this version"]),
         (&["call", "tabs.list", "{"], &["not JSON"]),
         (&["call", "tabs.list", "{\"x\":1}"], &["takes no arguments"]),
         (&["call", "tabs.list", "--session", "a b"], &["session"]),

@@ -5,9 +5,11 @@
 //! ordinary test.
 
 mod calls;
+mod profiles;
 mod requests;
 
 pub use calls::call_message;
+pub use profiles::{cpu_profile, heap_snapshot};
 pub use requests::poll_requests;
 pub use yonder_protocol::link::fuzz::decode as link_decode;
 pub use yonder_protocol::link::fuzz::operations as link_operations;
@@ -31,4 +33,6 @@ pub const TARGETS: &[Target] = &[
     ("websocket_decode", websocket_decode),
     ("call_message", call_message),
     ("poll_requests", poll_requests),
+    ("heap_snapshot", heap_snapshot),
+    ("cpu_profile", cpu_profile),
 ];

@@ -21,6 +21,7 @@ use crate::network;
 use crate::screenshot::screenshot;
 use crate::session::BrowserSession;
 use crate::tab::Tab;
+use crate::{cpu, files, memory};
 
 /// Characters of a frame's name and address that `frames` tells.
 const FRAME_TEXT_CHARS: usize = 2_048;
@@ -165,6 +166,14 @@ impl BrowserSession {
                 }
                 return Ok(done);
             }
+            // About what was recorded, whatever the page does by now.
+            Request::FilesList(_)
+            | Request::FilesGet(_)
+            | Request::CpuAnalyze(_)
+            | Request::HeapSummary(_)
+            | Request::HeapQuery(_)
+            | Request::HeapObject(_)
+            | Request::HeapCompare(_) => return self.recorded(&tab, &request).await,
             // Not in the queue: it is to end what the others wait for.
             Request::Stop(_) => {
                 let stop = guarded(&tab, navigation::stop(&tab));
@@ -198,6 +207,34 @@ impl BrowserSession {
         guarded(&tab, self.run(&tab, &request)).await
     }
 
+    async fn recorded(&self, tab: &Tab, request: &Request) -> Result<Done, OperationError> {
+        let source = memory::Source {
+            files: self.files(),
+            heaps: self.heaps(),
+            tab,
+        };
+        match request {
+            Request::FilesList(_) => output(&types::FilesList {
+                tab: tab.summary(),
+                files: self.files().of(tab),
+            }),
+            Request::FilesGet(input) => {
+                let file = files::get(self.files().find(tab, &input.file_id)?).await?;
+                let value = json!({ "tab": tab.summary(), "files": [file.described()] });
+                Ok(Done {
+                    value,
+                    files: vec![file],
+                })
+            }
+            Request::CpuAnalyze(input) => output(&cpu::analyze(self.files(), tab, input).await?),
+            Request::HeapSummary(input) => output(&memory::summary(source, input).await?),
+            Request::HeapQuery(input) => output(&memory::query(source, input).await?),
+            Request::HeapObject(input) => output(&memory::object(source, input).await?),
+            Request::HeapCompare(input) => output(&memory::compare(source, input).await?),
+            other => Err(unserved(other)),
+        }
+    }
+
     async fn run(&self, tab: &Tab, request: &Request) -> Result<Done, OperationError> {
         let lookup = self.failure_lookup();
         let lookup = lookup.as_deref();
@@ -223,6 +260,9 @@ impl BrowserSession {
             Request::Scroll(input) => output(&actions::scroll(tab, input).await?),
             Request::Fill(input) => output(&actions::fill(tab, input).await?),
             Request::Press(input) => output(&actions::press(tab, input).await?),
+            Request::CpuStart(input) => output(&cpu::start(self.tasks(), tab, input).await?),
+            Request::CpuStop(_) => output(&cpu::stop(self.files(), tab).await?),
+            Request::HeapSnapshot(_) => output(&memory::snapshot(self.files(), tab).await?),
             Request::Screenshot(input) => {
                 let others: Vec<_> = self
                     .tabs()

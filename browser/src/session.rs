@@ -19,6 +19,8 @@ use yonder_protocol::operation::scalar::TabId;
 use yonder_protocol::operation::types::State;
 
 use crate::cdp::{Ack, CdpError, Session};
+use crate::files::Files;
+use crate::memory::HeapCache;
 use crate::navigation::FailureLookup;
 use crate::prime::{PrimeError, ProxyCredential, prime};
 use crate::tab::{Tab, track};
@@ -112,6 +114,8 @@ struct Inner {
     unprimed: AtomicBool,
     closed: CancellationToken,
     tasks: TaskTracker,
+    files: Files,
+    heaps: HeapCache,
 }
 
 #[derive(Deserialize)]
@@ -134,6 +138,8 @@ impl BrowserSession {
             unprimed: AtomicBool::new(false),
             closed: CancellationToken::new(),
             tasks: TaskTracker::new(),
+            files: Files::default(),
+            heaps: HeapCache::default(),
         };
         Self {
             inner: Arc::new(inner),
@@ -256,6 +262,21 @@ impl BrowserSession {
         let _ = tokio::time::timeout(CLOSE_LIMIT, self.inner.tasks.wait()).await;
     }
 
+    /// What was recorded in its tabs.
+    pub(crate) fn files(&self) -> &Files {
+        &self.inner.files
+    }
+
+    /// Recorded heaps that were looked at.
+    pub(crate) fn heaps(&self) -> &HeapCache {
+        &self.inner.heaps
+    }
+
+    /// The tasks that belong to it.
+    pub(crate) fn tasks(&self) -> &TaskTracker {
+        &self.inner.tasks
+    }
+
     pub(crate) fn tabs(&self) -> Vec<Arc<Tab>> {
         self.inner.tabs.borrow().clone()
     }
@@ -324,6 +345,7 @@ impl BrowserSession {
         self.inner
             .tabs
             .send_modify(|tabs| tabs.retain(|other| other.id() != tab.id()));
+        self.inner.files.forget(tab.id());
         {
             let mut focused = lock(&self.inner.focused);
             if focused.as_ref() == Some(tab.id()) {

@@ -16,6 +16,7 @@ use yonder_protocol::operation::scalar::TabId;
 use yonder_protocol::operation::types;
 
 use crate::cdp;
+use crate::cpu::Recording;
 use crate::frames::{FrameInfo, FrameTree};
 use crate::page::RefTable;
 use crate::watch::Watch;
@@ -76,6 +77,8 @@ pub(crate) struct Tab {
     watch: Arc<Watch>,
     turn: Mutex<()>,
     waiting: Semaphore,
+    /// What `cpu.start` began and nobody took.
+    recording: Mutex<Option<Recording>>,
     /// Wakes the task that asks for title and history.
     stale: Notify,
     /// Events that arrived for the tab, once somebody applies them, and those that were applied.
@@ -130,6 +133,7 @@ impl Tab {
             refs: RefTable::default(),
             turn: Mutex::new(()),
             waiting: Semaphore::new(QUEUE_OPERATIONS),
+            recording: Mutex::new(None),
             stale: Notify::new(),
             arrived: OnceLock::new(),
             applied: watch::Sender::new(0),
@@ -164,6 +168,11 @@ impl Tab {
     /// What its page logged and loaded.
     pub(crate) fn watch(&self) -> &Arc<Watch> {
         &self.watch
+    }
+
+    /// The CPU recording of the tab.
+    pub(crate) fn recording(&self) -> &Mutex<Option<Recording>> {
+        &self.recording
     }
 
     /// What is known now, and every later change.

@@ -10,10 +10,14 @@ mod site;
 mod act;
 #[path = "page/click.rs"]
 mod click;
+#[path = "page/cpu.rs"]
+mod cpu;
 #[path = "page/evaluate.rs"]
 mod evaluate;
 #[path = "page/fill.rs"]
 mod fill;
+#[path = "page/heap.rs"]
+mod heap;
 #[path = "page/locators.rs"]
 mod locators;
 #[path = "page/observe.rs"]

@@ -44,6 +44,8 @@ pub struct Operation {
     pub checks_generation: bool,
     /// Works while a JavaScript dialog of the tab is open.
     pub allowed_in_dialog: bool,
+    /// Its result lists files that do not come with it.
+    pub lists_files: bool,
     parse: fn(Value) -> Result<Request, serde_path_to_error::Error<serde_json::Error>>,
     check_output: fn(&Value) -> Result<(), serde_path_to_error::Error<serde_json::Error>>,
     input_schema: fn() -> Schema,
@@ -115,6 +117,7 @@ macro_rules! operations {
                     open_world: false,
                     checks_generation: true,
                     allowed_in_dialog: false,
+                    lists_files: false,
                     parse: |value| parse::<$input>(value).map(Request::$variant),
                     check_output: |value| {
                         serde_path_to_error::deserialize::<_, $output>(value).map(drop)
@@ -132,6 +135,7 @@ macro_rules! operations {
     (@flag $operation:ident idempotent) => { $operation.idempotent = true };
     (@flag $operation:ident open_world) => { $operation.open_world = true };
     (@flag $operation:ident any_generation) => { $operation.checks_generation = false };
+    (@flag $operation:ident lists_files) => { $operation.lists_files = true };
     (@flag $operation:ident in_dialog) => { $operation.allowed_in_dialog = true };
 }
 
@@ -192,25 +196,35 @@ operations! {
     "network.list" = NetworkList(t::NetworkListRequest) -> t::NetworkList { read_only, any_generation, in_dialog }
     /// Show one request: headers, timing, bodies, WebSocket frames; it is not sent again.
     "network.get" = NetworkGet(t::NetworkGet) -> t::NetworkDetail { read_only, any_generation, in_dialog }
+    /// List the files that were recorded in a tab.
+    "files.list" = FilesList(t::OfTab) -> t::FilesList { read_only, any_generation, in_dialog, lists_files }
+    /// Bring a file of a tab to the server; heap snapshots come compressed.
+    "files.get" = FilesGet(t::OfFile) -> t::Saved { read_only, any_generation, in_dialog }
+    /// Record where the page's script spends its time, until cpu.stop or durationMs.
+    "cpu.start" = CpuStart(t::CpuStart) -> t::CpuRecording { }
+    /// End the recording that cpu.start began; works after it ended by itself, too.
+    "cpu.stop" = CpuStop(t::OfTab) -> t::Captured { any_generation }
+    /// Sum up a CPU profile: functions by self time, with source positions, and the hottest stacks.
+    "cpu.analyze" = CpuAnalyze(t::CpuAnalyze) -> t::CpuSummary { read_only, any_generation, in_dialog }
+    /// Record the page's JavaScript heap after collecting garbage; the page stands still meanwhile.
+    "heap.snapshot" = HeapSnapshot(t::OfTab) -> t::Captured { }
+    /// Sum up a heap snapshot: classes by retained size, detached DOM nodes, the largest objects.
+    "heap.summary" = HeapSummary(t::HeapSummaryRequest) -> t::HeapSummary { read_only, any_generation, in_dialog }
+    /// Find objects in a heap snapshot by name or class.
+    "heap.query" = HeapQuery(t::HeapQuery) -> t::HeapNodes { read_only, any_generation, in_dialog }
+    /// Show an object of a heap snapshot: what it holds, what holds it, and the path to a root.
+    "heap.object" = HeapObject(t::HeapObjectRequest) -> t::HeapObject { read_only, any_generation, in_dialog }
+    /// Compare two heap snapshots class by class: what grew.
+    "heap.compare" = HeapCompare(t::HeapCompare) -> t::HeapChanges { read_only, any_generation, in_dialog }
 }
 
 /// Operations whose names are taken and which this version does not carry out.
 pub const PLANNED: &[&str] = &[
     "files.upload",
     "files.drop",
-    "files.list",
-    "files.get",
     "trace.start",
     "trace.stop",
     "trace.analyze",
-    "cpu.start",
-    "cpu.stop",
-    "cpu.analyze",
-    "heap.snapshot",
-    "heap.summary",
-    "heap.query",
-    "heap.object",
-    "heap.compare",
     "lighthouse",
 ];
 
@@ -316,7 +330,17 @@ impl Request {
     pub fn tab(&self) -> Option<&TabId> {
         match self {
             Self::TabsList(_) | Self::TabsOpen(_) => None,
-            Self::TabsFocus(t::OfTab { tab_id })
+            Self::FilesList(t::OfTab { tab_id })
+            | Self::FilesGet(t::OfFile { tab_id, .. })
+            | Self::CpuStart(t::CpuStart { tab_id, .. })
+            | Self::CpuStop(t::OfTab { tab_id })
+            | Self::CpuAnalyze(t::CpuAnalyze { tab_id, .. })
+            | Self::HeapSnapshot(t::OfTab { tab_id })
+            | Self::HeapSummary(t::HeapSummaryRequest { tab_id, .. })
+            | Self::HeapQuery(t::HeapQuery { tab_id, .. })
+            | Self::HeapObject(t::HeapObjectRequest { tab_id, .. })
+            | Self::HeapCompare(t::HeapCompare { tab_id, .. })
+            | Self::TabsFocus(t::OfTab { tab_id })
             | Self::TabsClose(t::OfTab { tab_id })
             | Self::Navigate(t::Navigate { tab_id, .. })
             | Self::Back(t::OfTab { tab_id })
@@ -353,7 +377,16 @@ impl Request {
                 ..
             }) => Duration::from_millis(limit.get().unsigned_abs()).max(limits::OPERATION_DEADLINE),
             // Each field may take as long to become ready as one alone.
-            Self::FillForm(_) => limits::LONG_OPERATION_DEADLINE,
+            Self::FillForm(_)
+            // What is large takes long to record, to read and to compress.
+            | Self::FilesGet(_)
+            | Self::HeapSnapshot(_)
+            | Self::HeapSummary(_)
+            | Self::HeapQuery(_)
+            | Self::HeapObject(_)
+            | Self::HeapCompare(_)
+            | Self::CpuStop(_)
+            | Self::CpuAnalyze(_) => limits::LONG_OPERATION_DEADLINE,
             _ => limits::OPERATION_DEADLINE,
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use yonder_browser::{Browser, BrowserConfig, BrowserSession, ProxyCredential};
+use yonder_browser::{Browser, BrowserConfig, BrowserSession, Done, ProxyCredential};
 use yonder_protocol::operation::Operation;
 use yonder_protocol::operation::error::{ErrorCode, OperationError};
 
@@ -53,14 +53,26 @@ impl Stage {
     }
 
     /// Runs an operation on the tab, unless `input` names another.
-    pub(crate) async fn run(&self, name: &str, mut input: Value) -> Result<Value, OperationError> {
+    pub(crate) async fn run(&self, name: &str, input: Value) -> Result<Value, OperationError> {
+        let done = self.run_with_files(name, input).await?;
+        Operation::named(name)
+            .unwrap()
+            .check_output(&done.value)
+            .unwrap();
+        Ok(done.value)
+    }
+
+    /// As [`Self::run`], with the files of the result, which have no path yet.
+    pub(crate) async fn run_with_files(
+        &self,
+        name: &str,
+        mut input: Value,
+    ) -> Result<Done, OperationError> {
         if input.get("tabID").is_none() && !name.starts_with("tabs.") {
             input["tabID"] = self.tab.clone();
         }
         let operation = Operation::named(name).unwrap();
-        let done = self.session.execute(operation.parse(input)?, None).await?;
-        operation.check_output(&done.value).unwrap();
-        Ok(done.value)
+        self.session.execute(operation.parse(input)?, None).await
     }
 
     /// A further tab on the site, by its id.

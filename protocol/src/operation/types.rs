@@ -10,17 +10,26 @@ use super::scalar::{Bounded, FileId, Needle, Short, TabId, Text};
 
 mod act;
 mod console;
+mod files;
 mod network;
+mod profiling;
 
 pub use self::act::{
     Check, Click, Drag, Fill, FillForm, FormField, Hover, Modifier, MouseButton, OptionValues,
     Press, Scroll, ScrollPixels, Select,
 };
 pub use self::console::{Console, ConsoleEntry, ConsoleList, Level, Source};
+pub use self::files::{Captured, FileEntry, FileKind, FilesList, OfFile};
 pub use self::network::{
     Body, BodyUnavailable, Header, Initiator, NetworkDetail, NetworkFrame, NetworkFrames,
     NetworkGet, NetworkList, NetworkListRequest, NetworkRequest, RequestState, ResourceType,
     Timing,
+};
+
+pub use self::profiling::{
+    CpuAnalyze, CpuFunction, CpuRecording, CpuStack, CpuStart, CpuSummary, HeapChanges, HeapClass,
+    HeapClassChange, HeapCompare, HeapDetached, HeapLink, HeapNode, HeapNodes, HeapObject,
+    HeapObjectRequest, HeapQuery, HeapSummary, HeapSummaryRequest, ListLimit,
 };
 
 /// A tab as every page operation answers it.

@@ -122,6 +122,7 @@ impl Hub {
         }
         let described = value
             .get("files")
+            .filter(|_| !operation.lists_files)
             .and_then(Value::as_array)
             .map_or(0, Vec::len);
         if described != heads.len() {

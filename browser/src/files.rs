@@ -1,0 +1,255 @@
+//! Files that operations record in tabs: kept on the desk's disk, in a private folder that goes with the session, until a
+//! caller has them brought to the server (`files.get`) or asks about them.
+
+mod transfer;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tempfile::TempDir;
+use tokio::fs::File;
+use tokio::io::AsyncWriteExt as _;
+use uuid::Uuid;
+use yonder_protocol::operation::error::{ErrorCode, OperationError};
+use yonder_protocol::operation::scalar::{FileId, TabId};
+use yonder_protocol::operation::types::{FileEntry, FileKind};
+
+pub(crate) use self::transfer::get;
+use crate::tab::Tab;
+
+/// Files of a session; the oldest go first. Agents compare a few.
+const FILES_MAX: usize = 100;
+
+/// Bytes of all files of a session; the oldest go first. Some forty snapshots of large pages.
+const BYTES_MAX: u64 = 8 * 1024 * 1024 * 1024;
+
+/// Bytes of one file: a heap of some 600 MB.
+const FILE_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
+
+/// The files of a session.
+#[derive(Debug, Default)]
+pub(crate) struct Files {
+    shelf: Mutex<Shelf>,
+}
+
+#[derive(Debug, Default)]
+struct Shelf {
+    /// Made for the first file, with mode 0700; removed with the session.
+    folder: Option<Arc<TempDir>>,
+    files: Vec<Stored>,
+}
+
+/// A complete file.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    pub(crate) tab: TabId,
+    pub(crate) entry: FileEntry,
+    pub(crate) path: PathBuf,
+    /// Keeps the folder while somebody reads.
+    _folder: Arc<TempDir>,
+}
+
+/// A file that is being written. Dropped unfinished, it is removed.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    stored: Stored,
+    file: File,
+    finished: bool,
+}
+
+impl Files {
+    fn lock(&self) -> MutexGuard<'_, Shelf> {
+        // Every change leaves the list whole.
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn folder(&self) -> io::Result<Arc<TempDir>> {
+        let mut shelf = self.lock();
+        if let Some(folder) = &shelf.folder {
+            return Ok(Arc::clone(folder));
+        }
+        // `tempfile` makes it for this user alone.
+        let folder = Arc::new(tempfile::Builder::new().prefix("yonder-files-").tempdir()?);
+        shelf.folder = Some(Arc::clone(&folder));
+        Ok(folder)
+    }
+
+    /// Begins a file of `tab` called `name`.
+    ///
+    /// # Errors
+    /// [`ErrorCode::FileFailed`] if the disk does not take it.
+    pub(crate) async fn begin(
+        &self,
+        tab: &Tab,
+        kind: FileKind,
+        name: &str,
+        mime: &str,
+    ) -> Result<Draft, OperationError> {
+        let folder = self.folder().map_err(|error| not_written(&error))?;
+        let uuid = Uuid::new_v4().to_string();
+        let path = folder.path().join(&uuid);
+        let file = File::options()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)
+            .await
+            .map_err(|error| not_written(&error))?;
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let id = FileId::from_uuid(&uuid).map_err(|error| {
+            OperationError::new(ErrorCode::OperationFailed, format!("no file id: {error}"))
+        })?;
+        Ok(Draft {
+            stored: Stored {
+                tab: tab.id().clone(),
+                entry: FileEntry {
+                    id,
+                    kind,
+                    name: name.to_owned(),
+                    mime: mime.to_owned(),
+                    bytes: 0,
+                    url: tab.summary().url,
+                    timestamp_ms: since
+                        .ok()
+                        .and_then(|since| u64::try_from(since.as_millis()).ok())
+                        .unwrap_or(0),
+                },
+                path,
+                _folder: folder,
+            },
+            file,
+            finished: false,
+        })
+    }
+
+    /// Completes `draft`; older files make room for it.
+    ///
+    /// # Errors
+    /// [`ErrorCode::FileFailed`] if the disk does not take its end.
+    pub(crate) async fn finish(&self, mut draft: Draft) -> Result<FileEntry, OperationError> {
+        let flushed = draft.file.flush().await;
+        flushed.map_err(|error| not_written(&error))?;
+        draft.finished = true;
+        let stored = draft.stored.clone();
+        let entry = stored.entry.clone();
+        let mut shelf = self.lock();
+        shelf.files.push(stored);
+        let mut bytes: u64 = shelf.files.iter().map(|file| file.entry.bytes).sum();
+        while shelf.files.len() > FILES_MAX || (bytes > BYTES_MAX && shelf.files.len() > 1) {
+            let oldest = shelf.files.remove(0);
+            bytes -= oldest.entry.bytes;
+            remove(&oldest.path);
+        }
+        Ok(entry)
+    }
+
+    /// The files of `tab`, oldest first.
+    pub(crate) fn of(&self, tab: &Tab) -> Vec<FileEntry> {
+        let shelf = self.lock();
+        let files = shelf.files.iter().filter(|file| file.tab == *tab.id());
+        files.map(|file| file.entry.clone()).collect()
+    }
+
+    /// A file of `tab`.
+    ///
+    /// # Errors
+    /// [`ErrorCode::NotFound`], with where to find ids.
+    pub(crate) fn find(&self, tab: &Tab, id: &FileId) -> Result<Stored, OperationError> {
+        let shelf = self.lock();
+        let found = shelf
+            .files
+            .iter()
+            .find(|file| file.entry.id == *id && file.tab == *tab.id());
+        found.cloned().ok_or_else(|| {
+            OperationError::new(
+                ErrorCode::NotFound,
+                format!("the tab has no file {id}; see files.list"),
+            )
+        })
+    }
+
+    /// A file of `tab` that is of `kind`.
+    ///
+    /// # Errors
+    /// [`ErrorCode::NotFound`], and [`ErrorCode::Invalid`] for one of another kind.
+    pub(crate) fn find_kind(
+        &self,
+        tab: &Tab,
+        id: &FileId,
+        kind: FileKind,
+    ) -> Result<Stored, OperationError> {
+        let stored = self.find(tab, id)?;
+        if stored.entry.kind != kind {
+            return Err(OperationError::new(
+                ErrorCode::Invalid,
+                format!(
+                    "{id} is {}, and this takes {}; see files.list",
+                    stored.entry.kind.words(),
+                    kind.words()
+                ),
+            ));
+        }
+        Ok(stored)
+    }
+
+    /// Removes the files of a tab that is gone.
+    pub(crate) fn forget(&self, tab: &TabId) {
+        self.lock().files.retain(|file| {
+            let stays = file.tab != *tab;
+            if !stays {
+                remove(&file.path);
+            }
+            stays
+        });
+    }
+}
+
+impl Draft {
+    /// Appends `bytes`.
+    ///
+    /// # Errors
+    /// [`ErrorCode::FileFailed`] if the disk does not take them, or the file becomes too large.
+    pub(crate) async fn write(&mut self, bytes: &[u8]) -> Result<(), OperationError> {
+        let total = self.stored.entry.bytes + bytes.len() as u64;
+        if total > FILE_BYTES_MAX {
+            return Err(OperationError::new(
+                ErrorCode::FileFailed,
+                format!(
+                    "{} of more than {} MiB is not kept; record less at once",
+                    self.stored.entry.kind.words(),
+                    FILE_BYTES_MAX / 1024 / 1024
+                ),
+            ));
+        }
+        let written = self.file.write_all(bytes).await;
+        written.map_err(|error| not_written(&error))?;
+        self.stored.entry.bytes = total;
+        Ok(())
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if !self.finished {
+            remove(&self.stored.path);
+        }
+    }
+}
+
+/// Removes a file whose folder will be removed anyway.
+fn remove(path: &std::path::Path) {
+    if let Err(error) = std::fs::remove_file(path) {
+        tracing::debug!(%error, "a recorded file could not be removed");
+    }
+}
+
+fn not_written(error: &io::Error) -> OperationError {
+    OperationError::new(
+        ErrorCode::FileFailed,
+        format!(
+            "the desk's disk did not take the recording: {error}; free space there (TMPDIR says where)"
+        ),
+    )
+}

@@ -1,0 +1,66 @@
+//! Files of a tab.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Tab;
+use crate::operation::scalar::{FileId, TabId};
+
+/// What a file is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline)]
+pub enum FileKind {
+    HeapSnapshot,
+    CpuProfile,
+}
+
+impl FileKind {
+    /// As people say.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::HeapSnapshot => "a heap snapshot",
+            Self::CpuProfile => "a CPU profile",
+        }
+    }
+}
+
+/// A file that the desktop half keeps for a tab.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct FileEntry {
+    pub id: FileId,
+    pub kind: FileKind,
+    pub name: String,
+    pub mime: String,
+    pub bytes: u64,
+    /// Of the page that it is from.
+    pub url: String,
+    /// Since 1970.
+    pub timestamp_ms: u64,
+}
+
+/// The files of a tab, oldest first.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FilesList {
+    pub tab: Tab,
+    pub files: Vec<FileEntry>,
+}
+
+/// A file that the desktop half keeps; files.get brings it to the server.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Captured {
+    pub tab: Tab,
+    pub file: FileEntry,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OfFile {
+    #[serde(rename = "tabID")]
+    pub tab_id: TabId,
+    #[serde(rename = "fileID")]
+    pub file_id: FileId,
+}

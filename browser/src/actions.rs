@@ -17,6 +17,7 @@ mod scroll;
 mod select;
 mod settle;
 mod snapshot;
+mod upload;
 mod wait;
 
 use std::time::Duration;
@@ -40,6 +41,7 @@ pub(crate) use self::press::press;
 pub(crate) use self::scroll::scroll;
 pub(crate) use self::select::select;
 pub(crate) use self::snapshot::snapshot;
+pub(crate) use self::upload::{drop_files, upload};
 pub(crate) use self::wait::wait;
 use crate::cdp::{Ack, CdpError, NoParams, Session};
 use crate::page::world::WorldError;

@@ -77,6 +77,21 @@ impl CapturedFile {
     }
 }
 
+/// A file that an operation hands to a page.
+#[derive(Clone, Debug)]
+pub struct GivenFile {
+    /// Base name, which the page sees.
+    pub(crate) name: String,
+    pub(crate) data: Bytes,
+}
+
+impl GivenFile {
+    /// A file called `name`; what looks like a path in it will be of no effect.
+    pub fn new(name: String, data: Bytes) -> Self {
+        Self { name, data }
+    }
+}
+
 /// The result of an operation.
 #[derive(Clone, Debug)]
 pub struct Done {
@@ -109,10 +124,23 @@ impl BrowserSession {
         request: Request,
         generation: Option<u64>,
     ) -> Result<Done, OperationError> {
+        self.execute_with(request, generation, Vec::new()).await
+    }
+
+    /// As [`Self::execute`], with the files that the operation hands to the page, in the order of its paths.
+    ///
+    /// # Errors
+    /// As [`Self::execute`] has them.
+    pub async fn execute_with(
+        &self,
+        request: Request,
+        generation: Option<u64>,
+        given: Vec<GivenFile>,
+    ) -> Result<Done, OperationError> {
         let limit = request.deadline();
         let name = request.name();
         // Boxed: the sum of all operations is large, and most calls are small.
-        let work = Box::pin(self.dispatch(request, generation));
+        let work = Box::pin(self.dispatch(request, generation, given));
         let result = tokio::time::timeout(limit, work).await;
         // What the operation changed is in the published state before its result is known.
         self.publish();
@@ -131,6 +159,7 @@ impl BrowserSession {
         &self,
         request: Request,
         generation: Option<u64>,
+        given: Vec<GivenFile>,
     ) -> Result<Done, OperationError> {
         if self.root().has_ended() {
             return Err(OperationError::new(
@@ -204,7 +233,7 @@ impl BrowserSession {
         if !moves && tab.view().borrow().crashed {
             return Err(crashed(&tab));
         }
-        guarded(&tab, self.run(&tab, &request)).await
+        guarded(&tab, self.run(&tab, &request, given)).await
     }
 
     async fn recorded(&self, tab: &Tab, request: &Request) -> Result<Done, OperationError> {
@@ -235,7 +264,12 @@ impl BrowserSession {
         }
     }
 
-    async fn run(&self, tab: &Tab, request: &Request) -> Result<Done, OperationError> {
+    async fn run(
+        &self,
+        tab: &Tab,
+        request: &Request,
+        given: Vec<GivenFile>,
+    ) -> Result<Done, OperationError> {
         let lookup = self.failure_lookup();
         let lookup = lookup.as_deref();
         match request {
@@ -260,6 +294,12 @@ impl BrowserSession {
             Request::Scroll(input) => output(&actions::scroll(tab, input).await?),
             Request::Fill(input) => output(&actions::fill(tab, input).await?),
             Request::Press(input) => output(&actions::press(tab, input).await?),
+            Request::FilesUpload(input) => {
+                output(&actions::upload(self.files(), tab, input, given).await?)
+            }
+            Request::FilesDrop(input) => {
+                output(&actions::drop_files(self.files(), tab, input, given).await?)
+            }
             Request::CpuStart(input) => output(&cpu::start(self.tasks(), tab, input).await?),
             Request::CpuStop(_) => output(&cpu::stop(self.files(), tab).await?),
             Request::HeapSnapshot(_) => output(&memory::snapshot(self.files(), tab).await?),

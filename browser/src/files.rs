@@ -17,6 +17,7 @@ use yonder_protocol::operation::scalar::{FileId, TabId};
 use yonder_protocol::operation::types::{FileEntry, FileKind};
 
 pub(crate) use self::transfer::get;
+use crate::execute::GivenFile;
 use crate::tab::Tab;
 
 /// Files of a session; the oldest go first. Agents compare a few.
@@ -27,6 +28,9 @@ const BYTES_MAX: u64 = 8 * 1024 * 1024 * 1024;
 
 /// Bytes of one file: a heap of some 600 MB.
 const FILE_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
+
+/// Longest name in bytes: what common file systems take.
+const NAME_BYTES_MAX: usize = 200;
 
 /// The files of a session.
 #[derive(Debug, Default)]
@@ -89,7 +93,11 @@ impl Files {
     ) -> Result<Draft, OperationError> {
         let folder = self.folder().map_err(|error| not_written(&error))?;
         let uuid = Uuid::new_v4().to_string();
-        let path = folder.path().join(&uuid);
+        let own = folder.path().join(&uuid);
+        let made = tokio::fs::DirBuilder::new().mode(0o700).create(&own).await;
+        made.map_err(|error| not_written(&error))?;
+        // Its name is a page's or a caller's to choose; the folder is not.
+        let path = own.join(safe_name(name));
         let file = File::options()
             .write(true)
             .create_new(true)
@@ -143,6 +151,26 @@ impl Files {
             remove(&oldest.path);
         }
         Ok(entry)
+    }
+
+    /// Keeps copies of `given` for `tab`, and answers their paths.
+    ///
+    /// # Errors
+    /// [`ErrorCode::FileFailed`] if the disk does not take them.
+    pub(crate) async fn place(
+        &self,
+        tab: &Tab,
+        given: Vec<GivenFile>,
+    ) -> Result<Vec<PathBuf>, OperationError> {
+        let mut paths = Vec::with_capacity(given.len());
+        for file in given {
+            let mime = "application/octet-stream";
+            let mut draft = self.begin(tab, FileKind::Upload, &file.name, mime).await?;
+            draft.write(&file.data).await?;
+            paths.push(draft.stored.path.clone());
+            self.finish(draft).await?;
+        }
+        Ok(paths)
     }
 
     /// The files of `tab`, oldest first.
@@ -238,9 +266,31 @@ impl Drop for Draft {
     }
 }
 
-/// Removes a file whose folder will be removed anyway.
+/// `name` as the last part of a path: without separators and control characters, and not `.` or `..`.
+fn safe_name(name: &str) -> String {
+    let mut safe = String::new();
+    for c in name.chars() {
+        let c = if c == '/' || c == '\\' || c == ':' || c.is_control() {
+            '_'
+        } else {
+            c
+        };
+        if safe.len() + c.len_utf8() > NAME_BYTES_MAX {
+            break;
+        }
+        safe.push(c);
+    }
+    if safe.is_empty() || safe == "." || safe == ".." {
+        "file".to_owned()
+    } else {
+        safe
+    }
+}
+
+/// Removes a file with the folder of its own.
 fn remove(path: &std::path::Path) {
-    if let Err(error) = std::fs::remove_file(path) {
+    let Some(own) = path.parent() else { return };
+    if let Err(error) = std::fs::remove_dir_all(own) {
         tracing::debug!(%error, "a recorded file could not be removed");
     }
 }

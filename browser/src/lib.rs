@@ -36,7 +36,7 @@ mod tab;
 mod watch;
 
 pub use self::browser::{Browser, Exit};
-pub use self::execute::{CapturedFile, Done};
+pub use self::execute::{CapturedFile, Done, GivenFile};
 pub use self::launch::{BrowserConfig, LaunchError, find_executable};
 pub use self::navigation::FailureLookup;
 pub use self::navigation::address::normalise as complete_address;

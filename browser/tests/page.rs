@@ -26,5 +26,7 @@ mod observe;
 mod press;
 #[path = "page/stage.rs"]
 mod stage;
+#[path = "page/upload.rs"]
+mod upload;
 #[path = "page/wait.rs"]
 mod wait;

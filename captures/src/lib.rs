@@ -1,7 +1,9 @@
 //! Saving what the browser made on the machine of the agent that asked for it: one fresh private folder per result, so
 //! that nothing is ever overwritten and a name chosen by a page decides nothing but the last component of a path.
 //!
-//! Files are kept until the operator or the agent removes them. Reading files for uploads is not done here.
+//! Files are kept until the operator or the agent removes them. The other way, [`Uploads`] reads what a page is to get.
+
+mod uploads;
 
 use std::fs::DirBuilder;
 use std::io::{self, Write as _};
@@ -13,6 +15,8 @@ use yonder_protocol::call::FileHead;
 use yonder_protocol::operation::scalar::FileId;
 use yonder_protocol::operation::types::FileInfo;
 use yonder_protocol::{ErrorCode, OperationError, limits};
+
+pub use self::uploads::Uploads;
 
 /// Longest file name, in characters: leaves room below the 255 bytes of common file systems.
 const NAME_CHARS_MAX: usize = 160;

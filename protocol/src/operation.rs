@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use self::error::{ErrorCode, OperationError};
-use self::scalar::TabId;
+use self::scalar::{Needle, TabId};
 use self::types as t;
 use crate::limits;
 
@@ -44,6 +44,8 @@ pub struct Operation {
     pub checks_generation: bool,
     /// Works while a JavaScript dialog of the tab is open.
     pub allowed_in_dialog: bool,
+    /// Its `paths` are read where the agent is, and their bytes travel with the call.
+    pub takes_files: bool,
     /// Its result lists files that do not come with it.
     pub lists_files: bool,
     parse: fn(Value) -> Result<Request, serde_path_to_error::Error<serde_json::Error>>,
@@ -118,6 +120,7 @@ macro_rules! operations {
                     checks_generation: true,
                     allowed_in_dialog: false,
                     lists_files: false,
+                    takes_files: false,
                     parse: |value| parse::<$input>(value).map(Request::$variant),
                     check_output: |value| {
                         serde_path_to_error::deserialize::<_, $output>(value).map(drop)
@@ -135,6 +138,7 @@ macro_rules! operations {
     (@flag $operation:ident idempotent) => { $operation.idempotent = true };
     (@flag $operation:ident open_world) => { $operation.open_world = true };
     (@flag $operation:ident any_generation) => { $operation.checks_generation = false };
+    (@flag $operation:ident takes_files) => { $operation.takes_files = true };
     (@flag $operation:ident lists_files) => { $operation.lists_files = true };
     (@flag $operation:ident in_dialog) => { $operation.allowed_in_dialog = true };
 }
@@ -196,6 +200,10 @@ operations! {
     "network.list" = NetworkList(t::NetworkListRequest) -> t::NetworkList { read_only, any_generation, in_dialog }
     /// Show one request: headers, timing, bodies, WebSocket frames; it is not sent again.
     "network.get" = NetworkGet(t::NetworkGet) -> t::NetworkDetail { read_only, any_generation, in_dialog }
+    /// Give files of the server to a file field, or to the button that asks for them.
+    "files.upload" = FilesUpload(t::Upload) -> t::Tab { destructive, open_world, takes_files }
+    /// Drop files of the server on an element.
+    "files.drop" = FilesDrop(t::Upload) -> t::Tab { destructive, open_world, takes_files }
     /// List the files that were recorded in a tab.
     "files.list" = FilesList(t::OfTab) -> t::FilesList { read_only, any_generation, in_dialog, lists_files }
     /// Bring a file of a tab to the server; heap snapshots come compressed.
@@ -219,14 +227,7 @@ operations! {
 }
 
 /// Operations whose names are taken and which this version does not carry out.
-pub const PLANNED: &[&str] = &[
-    "files.upload",
-    "files.drop",
-    "trace.start",
-    "trace.stop",
-    "trace.analyze",
-    "lighthouse",
-];
+pub const PLANNED: &[&str] = &["trace.start", "trace.stop", "trace.analyze", "lighthouse"];
 
 impl Operation {
     /// The operation called `name`.
@@ -330,7 +331,9 @@ impl Request {
     pub fn tab(&self) -> Option<&TabId> {
         match self {
             Self::TabsList(_) | Self::TabsOpen(_) => None,
-            Self::FilesList(t::OfTab { tab_id })
+            Self::FilesUpload(t::Upload { tab_id, .. })
+            | Self::FilesDrop(t::Upload { tab_id, .. })
+            | Self::FilesList(t::OfTab { tab_id })
             | Self::FilesGet(t::OfFile { tab_id, .. })
             | Self::CpuStart(t::CpuStart { tab_id, .. })
             | Self::CpuStop(t::OfTab { tab_id })
@@ -366,6 +369,14 @@ impl Request {
             | Self::Console(t::Console { tab_id, .. })
             | Self::NetworkList(t::NetworkListRequest { tab_id, .. })
             | Self::NetworkGet(t::NetworkGet { tab_id, .. }) => Some(tab_id),
+        }
+    }
+
+    /// The paths of an operation that takes files.
+    pub fn paths(&self) -> &[Needle] {
+        match self {
+            Self::FilesUpload(input) | Self::FilesDrop(input) => input.paths.as_slice(),
+            _ => &[],
         }
     }
 

@@ -67,6 +67,36 @@ async fn a_session_of_operations_through_the_tunnel() {
 }
 
 #[tokio::test]
+async fn pages_get_files_of_the_server_that_lie_below_its_upload_roots() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("report.csv"), "a,b").unwrap();
+    let root = folder.path().to_str().unwrap();
+    let server = Server::start_with(&["--upload-root", root]).await;
+    let site = Site::start().await;
+    let page = site.url("/");
+    let _desktop = Desktop::open(&server, &server.url, &page, &[]);
+    let tab = server.wait_for_page(&page).await;
+    server
+        .evaluate(
+            &tab,
+            "document.body.innerHTML = '<input type=file aria-label=Report>'",
+        )
+        .await;
+    let give = async |path: &str| {
+        let input = json!({ "tabID": tab, "ref": "label=Report", "paths": [path] });
+        server.try_call("files.upload", input).await
+    };
+    give("report.csv").await.unwrap();
+    let got = server.evaluate(
+        &tab,
+        "(async ([file]) => [file.name, file.type, await file.text()])(document.querySelector('input').files)",
+    );
+    assert_eq!(got.await["value"], json!(["report.csv", "text/csv", "a,b"]));
+    let error = give("/etc/hostname").await.unwrap_err();
+    assert!(error.contains("--upload-root"), "{error}");
+}
+
+#[tokio::test]
 async fn bad_input_is_answered_and_loses_nothing() {
     let server = Server::start().await;
     let site = Site::start().await;

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use yonder_browser::{BrowserSession, CapturedFile, Done};
+use yonder_browser::{BrowserSession, CapturedFile, Done, GivenFile};
 use yonder_protocol::call::{Command, Outcome};
 use yonder_protocol::limits;
 use yonder_protocol::link::OpenKind;
@@ -30,13 +30,14 @@ const OUTCOME_LIMIT: Duration = Duration::from_mins(2);
 
 /// Carries out operations on one browser session.
 pub(crate) trait Execute: Clone + Send + Sync + 'static {
-    /// Does `request`, provided that the tab still shows document `generation`, where one is given.
+    /// Does `request`, with `files` where it takes some, provided that the tab still shows document `generation`, where one is given.
     ///
     /// Dropping the future cancels.
     fn execute(
         &self,
         request: Request,
         generation: Option<u64>,
+        files: Vec<GivenFile>,
     ) -> impl Future<Output = Result<Done, OperationError>> + Send;
 
     /// The session's tabs, always current.
@@ -48,8 +49,9 @@ impl Execute for BrowserSession {
         &self,
         request: Request,
         generation: Option<u64>,
+        files: Vec<GivenFile>,
     ) -> Result<Done, OperationError> {
-        Self::execute(self, request, generation).await
+        self.execute_with(request, generation, files).await
     }
 
     fn state(&self) -> watch::Receiver<State> {
@@ -155,7 +157,7 @@ async fn run<E: Execute>(
         name,
         input,
         generation,
-        ..
+        files: heads,
     } = command
     else {
         return Err(OperationError::new(
@@ -163,14 +165,17 @@ async fn run<E: Execute>(
             "this tunnel-desktop does not know the command; update both halves to the same version",
         ));
     };
-    let request = Operation::named(&name)?.parse(input)?;
-    if !files.is_empty() {
+    let operation = Operation::named(&name)?;
+    let request = operation.parse(input)?;
+    if !operation.takes_files && !files.is_empty() {
         return Err(OperationError::new(
             ErrorCode::Invalid,
             format!("{name}: the operation takes no files"),
         ));
     }
-    carry_out(request, generation, session).await
+    let given = heads.into_iter().zip(files);
+    let given = given.map(|(head, data)| GivenFile::new(head.name, data));
+    carry_out(request, generation, given.collect(), session).await
 }
 
 /// Executes `request` within its deadline, and judges whether the result can be handed on.
@@ -179,11 +184,12 @@ async fn run<E: Execute>(
 pub(crate) async fn carry_out<E: Execute>(
     request: Request,
     generation: Option<u64>,
+    files: Vec<GivenFile>,
     session: &E,
 ) -> Result<Done, OperationError> {
     let name = request.name();
     let limit = request.deadline();
-    tokio::time::timeout(limit, session.execute(request, generation))
+    tokio::time::timeout(limit, session.execute(request, generation, files))
         .await
         .unwrap_or_else(|_| {
             Err(OperationError::new(

@@ -166,6 +166,9 @@ pub(crate) struct McpArgs {
     /// Where files that the browser makes are saved [default: `captures` in the state directory]
     #[arg(long, value_name = "DIR", env = "YONDER_CAPTURE_DIR")]
     pub(crate) capture_dir: Option<PathBuf>,
+    /// Folder below which the agent may have files read for pages; may be given again [default: the working directory]
+    #[arg(long, value_name = "DIR", action = ArgAction::Append)]
+    pub(crate) upload_root: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) browser: BrowserArgs,
     #[command(flatten)]

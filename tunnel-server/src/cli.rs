@@ -106,6 +106,9 @@ pub struct ServeOptions {
     /// Where files that the browser makes are saved [default: `captures` in the state directory]
     #[arg(long, value_name = "DIR")]
     pub(crate) capture_dir: Option<PathBuf>,
+    /// Folder below which agents may have files read for pages; may be given again [default: the working directory]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) upload_root: Vec<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -199,7 +202,9 @@ pub(crate) struct BackgroundOptions {
 impl ServeOptions {
     /// These options where they are set, and `other`'s where they are not. Lists are replaced, not joined.
     pub(crate) fn or(self, other: Self) -> Self {
-        let list = |mine: Vec<String>, theirs| if mine.is_empty() { theirs } else { mine };
+        fn list<T>(mine: Vec<T>, theirs: Vec<T>) -> Vec<T> {
+            if mine.is_empty() { theirs } else { mine }
+        }
         Self {
             listen: self.listen.or(other.listen),
             tls_cert: self.tls_cert.or(other.tls_cert),
@@ -216,6 +221,7 @@ impl ServeOptions {
             deny_network: list(self.deny_network, other.deny_network),
             allow_metadata: self.allow_metadata.or(other.allow_metadata),
             capture_dir: self.capture_dir.or(other.capture_dir),
+            upload_root: list(self.upload_root, other.upload_root),
         }
     }
 }

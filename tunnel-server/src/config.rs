@@ -76,6 +76,7 @@ const KEYS: &[(&str, Part, Kind)] = &[
     ("deny-network", Part::Serve, Kind::List),
     ("allow-metadata", Part::Serve, Kind::Switch),
     ("capture-dir", Part::Serve, Kind::Text),
+    ("upload-root", Part::Serve, Kind::List),
 ];
 
 /// What every command runs on.
@@ -128,6 +129,8 @@ pub struct Serve {
     pub egress: Egress,
     /// Where files that the browser makes are saved.
     pub capture_dir: PathBuf,
+    /// Folders below which files for pages may be read; none means the working directory.
+    pub upload_roots: Vec<PathBuf>,
     /// Whether it was started for `ssh://` and ends by itself when it is not used any more.
     pub background: bool,
 }
@@ -273,6 +276,7 @@ impl Layers {
             })
             .map_err(Failure::usage)?,
             capture_dir: options.capture_dir.unwrap_or_else(|| state_dir.captures()),
+            upload_roots: options.upload_root,
             background: false,
         })
     }

@@ -28,7 +28,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use yonder_captures::Captures;
+use yonder_captures::{Captures, Uploads};
 use yonder_protocol::limits;
 use yonder_protocol::link::CloseCode;
 use yonder_transport::acceptor::Acceptor;
@@ -56,6 +56,8 @@ pub struct HubConfig {
     pub upstream: Upstream,
     /// Where files that the browser makes are saved; by default below the folder for temporary files.
     pub capture_dir: Option<PathBuf>,
+    /// Folders below which files for pages may be read; by default the working directory.
+    pub upload_roots: Vec<PathBuf>,
     /// How links behave.
     pub link: LinkConfig,
     /// Where it counts.
@@ -69,6 +71,7 @@ impl HubConfig {
             egress: Egress::default(),
             upstream: Upstream::default(),
             capture_dir: None,
+            upload_roots: Vec::new(),
             link: LinkConfig::server(concat!("tunnel-server/", env!("CARGO_PKG_VERSION"))),
             metrics,
         }
@@ -80,6 +83,7 @@ pub struct Hub {
     acceptor: Acceptor,
     dialer: Dialer,
     captures: Captures,
+    uploads: Uploads,
     links: Links,
     sessions: Sessions,
     events: Events,
@@ -101,6 +105,7 @@ impl Hub {
             acceptor: Acceptor::new(config.link),
             dialer: Dialer::new(config.egress, config.upstream),
             captures: Captures::new(config.capture_dir),
+            uploads: Uploads::new(config.upload_roots),
             links: Links::default(),
             sessions: Sessions::new(Arc::clone(&config.metrics)),
             events: Events::new(),

@@ -143,6 +143,7 @@ impl Server {
             egress: serve.egress.clone(),
             upstream,
             capture_dir: Some(serve.capture_dir.clone()),
+            upload_roots: serve.upload_roots.clone(),
             link: LinkConfig {
                 grace: serve.resume_grace,
                 ..defaults.link

@@ -189,7 +189,7 @@ impl World {
     ///
     /// # Errors
     /// See [`WorldError`].
-    async fn element(&self, number: u64) -> Result<Option<String>, WorldError> {
+    pub(crate) async fn element(&self, number: u64) -> Result<Option<String>, WorldError> {
         let reply: Evaluation = self
             .session
             .call(

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use yonder_browser::{Browser, BrowserConfig, BrowserSession, Done, ProxyCredential};
+use yonder_browser::{Browser, BrowserConfig, BrowserSession, Done, GivenFile, ProxyCredential};
 use yonder_protocol::operation::Operation;
 use yonder_protocol::operation::error::{ErrorCode, OperationError};
 
@@ -73,6 +73,26 @@ impl Stage {
         }
         let operation = Operation::named(name).unwrap();
         self.session.execute(operation.parse(input)?, None).await
+    }
+
+    /// Runs an operation that takes `files`, each a name and a content.
+    pub(crate) async fn give(
+        &self,
+        name: &str,
+        element: &str,
+        files: &[(&str, &str)],
+    ) -> Result<Value, OperationError> {
+        let paths: Vec<&str> = files.iter().map(|(name, _)| *name).collect();
+        let input = json!({ "tabID": self.tab, "ref": element, "paths": paths });
+        let request = Operation::named(name)?.parse(input)?;
+        let files = files.iter().map(|(name, content)| {
+            GivenFile::new((*name).to_owned(), content.as_bytes().to_vec().into())
+        });
+        let done = self
+            .session
+            .execute_with(request, None, files.collect())
+            .await?;
+        Ok(done.value)
     }
 
     /// A further tab on the site, by its id.

@@ -19,7 +19,7 @@ pub use self::act::{
     Press, Scroll, ScrollPixels, Select,
 };
 pub use self::console::{Console, ConsoleEntry, ConsoleList, Level, Source};
-pub use self::files::{Captured, FileEntry, FileKind, FilesList, OfFile};
+pub use self::files::{Captured, FileEntry, FileKind, FilesList, OfFile, Upload};
 pub use self::network::{
     Body, BodyUnavailable, Header, Initiator, NetworkDetail, NetworkFrame, NetworkFrames,
     NetworkGet, NetworkList, NetworkListRequest, NetworkRequest, RequestState, ResourceType,

@@ -68,7 +68,12 @@ impl FakeSession {
 }
 
 impl Execute for FakeSession {
-    async fn execute(&self, request: Request, _: Option<u64>) -> Result<Done, OperationError> {
+    async fn execute(
+        &self,
+        request: Request,
+        _: Option<u64>,
+        _: Vec<GivenFile>,
+    ) -> Result<Done, OperationError> {
         match request {
             Request::TabsOpen(_) => Ok(Done {
                 value: serde_json::to_value(self.open_tab()).unwrap(),

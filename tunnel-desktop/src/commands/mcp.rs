@@ -8,8 +8,8 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use serde_json::Value;
 use tokio::sync::watch;
-use yonder_browser::{BrowserSession, CapturedFile};
-use yonder_captures::Captures;
+use yonder_browser::{BrowserSession, CapturedFile, GivenFile};
+use yonder_captures::{Captures, Uploads};
 use yonder_mcp::{Answer, Image, Operate, serve_stdio};
 use yonder_protocol::link::Role;
 use yonder_protocol::operation::{Operation, Request};
@@ -60,6 +60,7 @@ pub(crate) async fn run(
     let operate = Arc::new(DeskOperations {
         session: desk.session().clone(),
         captures: Captures::new(Some(captures)),
+        uploads: Uploads::new(args.upload_root),
         attached: watch::Sender::new(true),
     });
     let end = tokio::select! {
@@ -77,6 +78,7 @@ pub(crate) async fn run(
 struct DeskOperations {
     session: BrowserSession,
     captures: Captures,
+    uploads: Uploads,
     /// Always true: the command ends with its browser.
     attached: watch::Sender<bool>,
 }
@@ -119,7 +121,11 @@ impl Operate for DeskOperations {
     ) -> Result<Answer, OperationError> {
         let request = operation.parse(input)?;
         let generation = self.generation(operation, &request)?;
-        let done = calls::carry_out(request, generation, &self.session).await?;
+        let paths = request.paths().iter().map(ToString::to_string).collect();
+        let (heads, contents) = self.uploads.read(paths).await?;
+        let given = heads.into_iter().zip(contents);
+        let given = given.map(|(head, data)| GivenFile::new(head.name, data));
+        let done = calls::carry_out(request, generation, given.collect(), &self.session).await?;
         let mut value = done.value;
         let (heads, contents) = done.files.into_iter().map(CapturedFile::into_parts).unzip();
         let saved = self.captures.save(heads, contents).await?;

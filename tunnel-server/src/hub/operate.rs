@@ -75,14 +75,24 @@ impl Hub {
             )
         })?;
         let generation = generation(&attachment, operation, &request).await?;
+        let paths = request.paths().iter().map(ToString::to_string).collect();
+        let (heads, contents) = self.uploads.read(paths).await?;
+        let mut input = request.to_input();
+        if operation.takes_files
+            && let Some(object) = input.as_object_mut()
+        {
+            // The desktop half needs no paths of the server.
+            let names = heads.iter().map(|head| head.name.clone().into()).collect();
+            object.insert("paths".to_owned(), Value::Array(names));
+        }
         let command = Command::Operation {
             name: operation.name.to_owned(),
-            input: request.to_input(),
+            input,
             generation,
-            files: Vec::new(),
+            files: heads,
         };
         let limit = request.deadline() + limits::DEADLINE_MARGIN;
-        let (outcome, contents) = timeout(limit, attachment.call(&command, &[]))
+        let (outcome, contents) = timeout(limit, attachment.call(&command, &contents))
             .await
             .map_err(|_| too_late(operation, limit))??;
         match outcome {

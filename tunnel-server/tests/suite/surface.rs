@@ -42,7 +42,7 @@ fn calls_that_cannot_be_run_say_why() {
         ("/call/click", "{\"tab\":1}", 400, "invalid", "tabID"),
         ("/call/nothing", "{}", 404, "unknown_operation", "tabs.list"),
         (
-            "/call/hover",
+            "/call/lighthouse",
             "{}",
             501,
             "unsupported",

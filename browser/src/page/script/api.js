@@ -45,6 +45,8 @@ const methods = {
   checkable,
   choose,
   dragBegun,
+  dropTaken,
+  fileField,
   hovered,
   isOption: ({ number }) => elementOf(number)?.localName === 'option',
   locate,
@@ -57,6 +59,7 @@ const methods = {
   showsText,
   tick,
   watchDrag,
+  watchDrop,
   viewport: () => ({ width: innerWidth, height: innerHeight, scrollX, scrollY }),
 };
 

@@ -72,3 +72,15 @@ function checkable({ number }) {
     click: numberOf(label ?? el),
   };
 }
+
+// Whether the element is a file field, or one stands behind it as its label's.
+function fileField({ number, count }) {
+  const found = elementOf(number);
+  if (found === null) return { state: 'gone' };
+  const el = fieldOf(found);
+  if (el.localName !== 'input' || el.type !== 'file') return { state: 'button' };
+  if (isDisabled(el)) return { state: 'disabled' };
+  if (el.webkitdirectory) return { state: 'refused', why: 'it asks for a folder, and only files are given' };
+  if (!el.multiple && count > 1) return { state: 'refused', why: 'it takes one file' };
+  return { state: 'field', number: numberOf(el) };
+}

@@ -51,3 +51,22 @@ async function dragBegun() {
   removeEventListener('dragstart', noteDrag, true);
   return dragEvent !== null && !dragEvent.defaultPrevented;
 }
+
+let overEvent = null;
+
+const noteOver = event => {
+  overEvent = event;
+};
+
+// Notes whether the page takes what is held over it.
+function watchDrop() {
+  overEvent = null;
+  addEventListener('dragover', noteOver, true);
+}
+
+// Answers whether it did at the last move, and stops noting.
+async function dropTaken() {
+  await tick();
+  removeEventListener('dragover', noteOver, true);
+  return overEvent !== null && overEvent.defaultPrevented;
+}

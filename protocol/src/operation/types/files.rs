@@ -4,13 +4,16 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Tab;
-use crate::operation::scalar::{FileId, TabId};
+use crate::operation::locator::Aim;
+use crate::operation::scalar::{FileId, Listed, Needle, TabId};
 
 /// What a file is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline)]
 pub enum FileKind {
+    /// A copy that a page was given.
+    Upload,
     HeapSnapshot,
     CpuProfile,
 }
@@ -19,6 +22,7 @@ impl FileKind {
     /// As people say.
     pub fn words(self) -> &'static str {
         match self {
+            Self::Upload => "an upload",
             Self::HeapSnapshot => "a heap snapshot",
             Self::CpuProfile => "a CPU profile",
         }
@@ -63,4 +67,16 @@ pub struct OfFile {
     pub tab_id: TabId,
     #[serde(rename = "fileID")]
     pub file_id: FileId,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Upload {
+    #[serde(rename = "tabID")]
+    pub tab_id: TabId,
+    /// The file field, its label, or the button that asks for files; for files.drop where to let go.
+    #[serde(rename = "ref")]
+    pub element: Aim,
+    /// On the server, below its upload folders.
+    pub paths: Listed<Needle, 1, 8>,
 }

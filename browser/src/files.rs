@@ -1,6 +1,7 @@
 //! Files that operations record in tabs: kept on the desk's disk, in a private folder that goes with the session, until a
 //! caller has them brought to the server (`files.get`) or asks about them.
 
+mod downloads;
 mod transfer;
 
 use std::io;
@@ -14,8 +15,9 @@ use tokio::io::AsyncWriteExt as _;
 use uuid::Uuid;
 use yonder_protocol::operation::error::{ErrorCode, OperationError};
 use yonder_protocol::operation::scalar::{FileId, TabId};
-use yonder_protocol::operation::types::{FileEntry, FileKind};
+use yonder_protocol::operation::types::{FileEntry, FileKind, FileState};
 
+pub(crate) use self::downloads::Downloads;
 pub(crate) use self::transfer::get;
 use crate::execute::GivenFile;
 use crate::tab::Tab;
@@ -63,6 +65,18 @@ pub(crate) struct Draft {
     finished: bool,
 }
 
+impl Shelf {
+    /// Removes the oldest files until the rest is within bounds.
+    fn trim(&mut self) {
+        let mut bytes: u64 = self.files.iter().map(|file| file.entry.bytes).sum();
+        while self.files.len() > FILES_MAX || (bytes > BYTES_MAX && self.files.len() > 1) {
+            let oldest = self.files.remove(0);
+            bytes -= oldest.entry.bytes;
+            remove(&oldest.path);
+        }
+    }
+}
+
 impl Files {
     fn lock(&self) -> MutexGuard<'_, Shelf> {
         // Every change leaves the list whole.
@@ -80,6 +94,46 @@ impl Files {
         Ok(folder)
     }
 
+    /// Makes place for a file of `tab` called `name`, in a folder of its own.
+    async fn shelve(
+        &self,
+        tab: &Tab,
+        kind: FileKind,
+        name: &str,
+        mime: &str,
+    ) -> Result<Stored, OperationError> {
+        let folder = self.folder().map_err(|error| not_written(&error))?;
+        let uuid = Uuid::new_v4().to_string();
+        let own = folder.path().join(&uuid);
+        let made = tokio::fs::DirBuilder::new().mode(0o700).create(&own).await;
+        made.map_err(|error| not_written(&error))?;
+        // Its name is a page's or a caller's to choose; the folder is not.
+        let path = own.join(safe_name(name));
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let id = FileId::from_uuid(&uuid).map_err(|error| {
+            OperationError::new(ErrorCode::OperationFailed, format!("no file id: {error}"))
+        })?;
+        Ok(Stored {
+            tab: tab.id().clone(),
+            entry: FileEntry {
+                id,
+                kind,
+                name: name.to_owned(),
+                mime: mime.to_owned(),
+                bytes: 0,
+                state: FileState::Completed,
+                sha256: None,
+                url: tab.summary().url,
+                timestamp_ms: since
+                    .ok()
+                    .and_then(|since| u64::try_from(since.as_millis()).ok())
+                    .unwrap_or(0),
+            },
+            path,
+            _folder: folder,
+        })
+    }
+
     /// Begins a file of `tab` called `name`.
     ///
     /// # Errors
@@ -91,42 +145,16 @@ impl Files {
         name: &str,
         mime: &str,
     ) -> Result<Draft, OperationError> {
-        let folder = self.folder().map_err(|error| not_written(&error))?;
-        let uuid = Uuid::new_v4().to_string();
-        let own = folder.path().join(&uuid);
-        let made = tokio::fs::DirBuilder::new().mode(0o700).create(&own).await;
-        made.map_err(|error| not_written(&error))?;
-        // Its name is a page's or a caller's to choose; the folder is not.
-        let path = own.join(safe_name(name));
+        let stored = self.shelve(tab, kind, name, mime).await?;
         let file = File::options()
             .write(true)
             .create_new(true)
             .mode(0o600)
-            .open(&path)
+            .open(&stored.path)
             .await
             .map_err(|error| not_written(&error))?;
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        let id = FileId::from_uuid(&uuid).map_err(|error| {
-            OperationError::new(ErrorCode::OperationFailed, format!("no file id: {error}"))
-        })?;
         Ok(Draft {
-            stored: Stored {
-                tab: tab.id().clone(),
-                entry: FileEntry {
-                    id,
-                    kind,
-                    name: name.to_owned(),
-                    mime: mime.to_owned(),
-                    bytes: 0,
-                    url: tab.summary().url,
-                    timestamp_ms: since
-                        .ok()
-                        .and_then(|since| u64::try_from(since.as_millis()).ok())
-                        .unwrap_or(0),
-                },
-                path,
-                _folder: folder,
-            },
+            stored,
             file,
             finished: false,
         })
@@ -144,12 +172,7 @@ impl Files {
         let entry = stored.entry.clone();
         let mut shelf = self.lock();
         shelf.files.push(stored);
-        let mut bytes: u64 = shelf.files.iter().map(|file| file.entry.bytes).sum();
-        while shelf.files.len() > FILES_MAX || (bytes > BYTES_MAX && shelf.files.len() > 1) {
-            let oldest = shelf.files.remove(0);
-            bytes -= oldest.entry.bytes;
-            remove(&oldest.path);
-        }
+        shelf.trim();
         Ok(entry)
     }
 
@@ -180,22 +203,31 @@ impl Files {
         files.map(|file| file.entry.clone()).collect()
     }
 
-    /// A file of `tab`.
+    /// A complete file of `tab`.
     ///
     /// # Errors
-    /// [`ErrorCode::NotFound`], with where to find ids.
+    /// [`ErrorCode::NotFound`], with where to find ids; [`ErrorCode::FileFailed`] for a download that is not complete.
     pub(crate) fn find(&self, tab: &Tab, id: &FileId) -> Result<Stored, OperationError> {
         let shelf = self.lock();
         let found = shelf
             .files
             .iter()
             .find(|file| file.entry.id == *id && file.tab == *tab.id());
-        found.cloned().ok_or_else(|| {
-            OperationError::new(
+        let incomplete = |why: &str| {
+            let what = format!("{id} is a download that {why}");
+            Err(OperationError::new(ErrorCode::FileFailed, what))
+        };
+        match found {
+            None => Err(OperationError::new(
                 ErrorCode::NotFound,
                 format!("the tab has no file {id}; see files.list"),
-            )
-        })
+            )),
+            Some(file) => match file.entry.state {
+                FileState::Completed => Ok(file.clone()),
+                FileState::Pending => incomplete("goes on; see files.list until it is completed"),
+                FileState::Failed => incomplete("failed; have the page begin it again"),
+            },
+        }
     }
 
     /// A file of `tab` that is of `kind`.

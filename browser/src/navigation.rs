@@ -304,7 +304,7 @@ async fn not_loaded(
     let told = |message| OperationError::new(ErrorCode::NavigationFailed, message);
     if navigated.is_download {
         return told(format!(
-            "{url} is a download, not a page; this version saves no downloads, and the tab stays where it was"
+            "{url} is a download, not a page: it is kept as a file of the tab, which stays where it was; see files.list"
         ));
     }
     if error == "net::ERR_ABORTED" {

@@ -19,7 +19,7 @@ use yonder_protocol::operation::scalar::TabId;
 use yonder_protocol::operation::types::State;
 
 use crate::cdp::{Ack, CdpError, Session};
-use crate::files::Files;
+use crate::files::{Downloads, Files};
 use crate::memory::HeapCache;
 use crate::navigation::FailureLookup;
 use crate::prime::{PrimeError, ProxyCredential, prime};
@@ -149,14 +149,33 @@ impl BrowserSession {
     /// Opens the first tab and introduces the session to its proxy.
     pub(crate) async fn start(&self) -> Result<(), SessionError> {
         let setting = &self.inner.setting;
-        let mut downloads = json!({ "behavior": "deny" });
+        let mut downloads = Downloads::new(self.files())
+            .map_err(|error| SessionError::Browser(format!("no folder for downloads: {error}")))?;
+        let mut behavior = json!({
+            "behavior": "allowAndName",
+            "downloadPath": downloads.folder(),
+            "eventsEnabled": true,
+        });
         if let Some(context) = &setting.context {
-            downloads["browserContextId"] = json!(context);
+            behavior["browserContextId"] = json!(context);
         }
+        let mut events = setting.root.events();
         setting
             .root
-            .call::<Ack>("Browser.setDownloadBehavior", downloads)
+            .call::<Ack>("Browser.setDownloadBehavior", behavior)
             .await?;
+        let session = self.clone();
+        self.inner.tasks.spawn(async move {
+            let follow = async {
+                while let Some(event) = events.next().await {
+                    downloads.heard(&session, &event).await;
+                }
+            };
+            tokio::select! {
+                () = follow => {}
+                () = session.inner.closed.cancelled() => {}
+            }
+        });
         self.create_tab(false)
             .await
             .map_err(|error| SessionError::Browser(error.message))?;
@@ -312,7 +331,12 @@ impl BrowserSession {
             });
             return;
         };
-        let tab = Tab::new(id.clone(), info.target_id.clone(), page);
+        let opener = info.opener_id.as_deref().and_then(|opener| {
+            let tabs = self.inner.tabs.borrow();
+            let opener = tabs.iter().find(|tab| tab.target() == opener);
+            opener.map(|tab| tab.id().clone())
+        });
+        let tab = Tab::new(id.clone(), info.target_id.clone(), page, opener);
         self.inner
             .tabs
             .send_modify(|tabs| tabs.push(Arc::clone(&tab)));

@@ -71,6 +71,8 @@ pub(crate) struct View {
 pub(crate) struct Tab {
     id: TabId,
     target: String,
+    /// The tab whose page opened this one.
+    opener: Option<TabId>,
     page: cdp::Session,
     view: watch::Sender<View>,
     refs: RefTable,
@@ -102,8 +104,13 @@ pub(crate) struct Turn<'a> {
 }
 
 impl Tab {
-    /// The tab of the page `target`, whose session is `page`.
-    pub(crate) fn new(id: TabId, target: String, page: cdp::Session) -> Arc<Self> {
+    /// The tab of the page `target`, whose session is `page`; a page of `opener` opened it.
+    pub(crate) fn new(
+        id: TabId,
+        target: String,
+        page: cdp::Session,
+        opener: Option<TabId>,
+    ) -> Arc<Self> {
         let view = View {
             ready: false,
             url: "about:blank".to_owned(),
@@ -128,6 +135,7 @@ impl Tab {
             watch: Watch::new(target.clone()),
             id,
             target,
+            opener,
             page,
             view: watch::Sender::new(view),
             refs: RefTable::default(),
@@ -143,6 +151,11 @@ impl Tab {
     /// Its id for callers.
     pub(crate) fn id(&self) -> &TabId {
         &self.id
+    }
+
+    /// The tab whose page opened this one.
+    pub(crate) fn opener(&self) -> Option<&TabId> {
+        self.opener.as_ref()
     }
 
     /// The browser's id of the page, which is also that of its main frame.
@@ -191,6 +204,7 @@ impl Tab {
             can_go_back: view.can_go_back,
             can_go_forward: view.can_go_forward,
             generation: view.generation,
+            opener_id: self.opener.clone(),
         }
     }
 

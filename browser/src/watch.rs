@@ -163,16 +163,16 @@ impl Watch {
         })
     }
 
-    /// Begins to watch. `page` is the tab's session, whose page should wait until this returns; `tasks`
-    /// owns what is to be done for frames and workers that come later.
+    /// Opens a session of its own with the page, whose events are still to be switched on ([`enable_page`]). `page` is the
+    /// tab's session; `tasks` owns what is to be done for frames and workers that come later.
     ///
     /// # Errors
     /// If the page is gone or the browser does not allow a second session.
-    pub(crate) async fn start(
+    pub(crate) async fn attach(
         self: &Arc<Self>,
         page: &Session,
         tasks: TaskTracker,
-    ) -> Result<(), CdpError> {
+    ) -> Result<Session, CdpError> {
         let root = page.root();
         let attach = json!({ "targetId": self.main, "flatten": true });
         let attached: AttachedReply = root.call("Target.attachToTarget", attach).await?;
@@ -187,7 +187,7 @@ impl Watch {
             tasks,
         };
         own.set_sink(Arc::new(watcher));
-        enable(&own, "page", Some(PAGE_BODIES)).await
+        Ok(own)
     }
 
     fn records(&self) -> MutexGuard<'_, Records> {
@@ -394,6 +394,14 @@ impl Watcher {
             }
         });
     }
+}
+
+/// Begins to watch a page, by the session that [`Watch::attach`] opened. Everything is sent at the first poll.
+///
+/// # Errors
+/// If the page is gone.
+pub(crate) async fn enable_page(session: &Session) -> Result<(), CdpError> {
+    enable(session, "page", Some(PAGE_BODIES)).await
 }
 
 /// Switches the events on that [`Watcher::apply`] reads.

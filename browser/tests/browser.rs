@@ -6,6 +6,8 @@
 
 #[path = "browser/dialogs.rs"]
 mod dialogs;
+#[path = "browser/downloads.rs"]
+mod downloads;
 #[path = "browser/headed.rs"]
 mod headed;
 #[path = "browser/lifecycle.rs"]

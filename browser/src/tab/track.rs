@@ -13,6 +13,7 @@ use yonder_protocol::operation::types;
 
 use super::{Tab, View};
 use crate::cdp::{Ack, CdpError, Event, EventStream, NoParams, Session};
+use crate::watch::enable_page;
 
 /// Follows `tab` until its page is closed. `events` are those of the tab's session from before its first
 /// command on; `follow` owns the tasks that ask back, which end by themselves soon after the page.
@@ -347,7 +348,17 @@ impl Tab {
     /// Readies the page and lets it run.
     async fn set_up(&self, tasks: TaskTracker) -> Result<(), CdpError> {
         let page = &self.page;
-        let (enabled, focus, prerender, tree, watched) = tokio::join!(
+        let watched = self.watch.attach(page, tasks).await;
+        let watched = async {
+            match &watched {
+                Ok(session) => enable_page(session).await,
+                Err(error) => Err(error.clone()),
+            }
+        };
+        // The page may answer only once it runs: one that was opened without an opener has no renderer before. So all is
+        // sent at once, and the permission to run behind it, in the order in which the browser takes them. Whatever fails,
+        // the page, and with it the one that opened it, must not wait for ever.
+        let (enabled, focus, prerender, tree, watched, run) = tokio::join!(
             enable(page),
             // A page in a window behind others has the focus, too, as far as it can tell: several agents
             // type at once.
@@ -358,7 +369,8 @@ impl Tab {
             // A prerendered page would take the tab over with a main frame that nobody announced.
             page.call::<Ack>("Page.setPrerenderingAllowed", json!({ "isAllowed": false })),
             self.resync(),
-            self.watch.start(page, tasks),
+            watched,
+            page.call::<Ack>("Runtime.runIfWaitingForDebugger", NoParams {}),
         );
         if let Err(error) = watched {
             debug!(%error, tab = %self.id, "what the page logs and loads is not watched");
@@ -368,9 +380,7 @@ impl Tab {
                 debug!(%error, "a browser without this setting works as well");
             }
         }
-        // Whatever failed, the page, and with it the one that opened it, must not wait for ever.
-        page.call::<Ack>("Runtime.runIfWaitingForDebugger", NoParams {})
-            .await?;
+        run?;
         self.update(|view| view.ready = true);
         enabled.and(tree)
     }

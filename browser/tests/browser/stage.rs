@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use yonder_browser::{Browser, BrowserConfig, BrowserSession, Done, ProxyCredential};
 use yonder_protocol::operation::Operation;
@@ -32,6 +33,8 @@ pub(crate) struct Answer {
     pub(crate) fields: String,
     pub(crate) body: Vec<u8>,
     pub(crate) delay: Duration,
+    /// The body is the beginning of one that does not end; the connection does, once this is cancelled.
+    pub(crate) cut: Option<CancellationToken>,
 }
 
 #[derive(Default)]
@@ -100,8 +103,23 @@ impl Site {
             fields: fields.to_owned(),
             body: body.to_owned(),
             delay,
+            cut: None,
         };
         self.table().pages.insert(path.to_owned(), answer);
+    }
+
+    /// Serves the beginning of a body, on connections that are cut once the answered token is cancelled.
+    pub(crate) fn unfinished(&self, path: &str, fields: &str, body: &[u8]) -> CancellationToken {
+        let cut = CancellationToken::new();
+        let answer = Answer {
+            status: 200,
+            fields: fields.to_owned(),
+            body: body.to_owned(),
+            delay: Duration::ZERO,
+            cut: Some(cut.clone()),
+        };
+        self.table().pages.insert(path.to_owned(), answer);
+        cut
     }
 
     /// What was asked for since the last call.
@@ -141,29 +159,43 @@ async fn serve(mut stream: TcpStream, table: Arc<Mutex<Table>>) -> std::io::Resu
             (authorized, table.pages.get(&path).cloned())
         };
         let priming = target.starts_with("http://prime.invalid/");
-        let (status, fields, body, delay) = match page {
-            _ if priming && authorized => (204, String::new(), Vec::new(), Duration::ZERO),
-            _ if priming => {
-                let challenge = "Proxy-Authenticate: Basic realm=\"test\"\r\n".to_owned();
-                (407, challenge, Vec::new(), Duration::ZERO)
-            }
-            _ if !authorized => (403, String::new(), Vec::new(), Duration::ZERO),
-            _ if method == "CONNECT" => (502, String::new(), Vec::new(), Duration::ZERO),
-            Some(page) => (page.status, page.fields, page.body, page.delay),
-            None => (404, String::new(), b"not here".to_vec(), Duration::ZERO),
+        let bare = |status, fields: &str, body: &[u8]| Answer {
+            status,
+            fields: fields.to_owned(),
+            body: body.to_owned(),
+            delay: Duration::ZERO,
+            cut: None,
+        };
+        let Answer {
+            status,
+            fields,
+            body,
+            delay,
+            cut,
+        } = match page {
+            _ if priming && authorized => bare(204, "", b""),
+            _ if priming => bare(407, "Proxy-Authenticate: Basic realm=\"test\"\r\n", b""),
+            _ if !authorized => bare(403, "", b""),
+            _ if method == "CONNECT" => bare(502, "", b""),
+            Some(page) => page,
+            None => bare(404, "", b"not here"),
         };
         tokio::time::sleep(delay).await;
         if status == 0 {
             return Ok(());
         }
-        let length = if status == 204 {
-            String::new()
-        } else {
-            format!("Content-Length: {}\r\n", body.len())
+        let length = match (status, &cut) {
+            (204, _) => String::new(),
+            (_, None) => format!("Content-Length: {}\r\n", body.len()),
+            (_, Some(_)) => format!("Content-Length: {}\r\n", 2 * body.len()),
         };
         let head = format!("HTTP/1.1 {status} X\r\n{fields}{length}\r\n");
         stream.write_all(head.as_bytes()).await?;
         stream.write_all(&body).await?;
+        if let Some(cut) = cut {
+            cut.cancelled().await;
+            return Ok(());
+        }
     }
 }
 
@@ -248,8 +280,8 @@ pub(crate) async fn done(
     let operation = Operation::named(name)?;
     let done = session.execute(operation.parse(input)?, generation).await?;
     let mut value = done.value.clone();
-    if let Some(files) = value.get_mut("files").and_then(Value::as_array_mut) {
-        for file in files {
+    if !done.files.is_empty() {
+        for file in value["files"].as_array_mut().unwrap() {
             file["path"] = json!("/added/by/the/server");
         }
     }

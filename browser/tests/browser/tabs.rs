@@ -212,3 +212,43 @@ async fn a_session_opens_focuses_and_closes_tabs_behind_its_credential() {
     stage.session.close().await;
     stage.browser.close().await;
 }
+
+#[tokio::test]
+async fn a_link_to_a_new_tab_loads_there_without_an_opener() {
+    let stage = Stage::new().await;
+    let first = &*stage.first();
+    stage.site.page(
+        "/a",
+        "<a id=plain href=/b target=_blank>plain</a>
+         <a id=opener href=/b target=_blank rel=opener>with an opener</a>",
+    );
+    stage
+        .site
+        .page("/b", "<script>console.log(String(opener))</script>");
+    stage.go(first, "http://localhost/a").await.unwrap();
+    for (at, (locator, logged)) in [("css=#plain", "null"), ("css=#opener", "[object Window]")]
+        .into_iter()
+        .enumerate()
+    {
+        let clicked = stage.on(first, "click", json!({ "ref": locator })).await;
+        clicked.unwrap();
+        until("the tab loads", async || {
+            let tabs = stage.session.state().borrow().tabs.clone();
+            tabs.get(at + 1)
+                .is_some_and(|tab| tab.url == "http://localhost/b" && !tab.loading)
+        })
+        .await;
+        let tab = stage.session.state().borrow().tabs[at + 1].clone();
+        assert_eq!(tab.opener_id.unwrap().as_str(), first);
+        // It was watched from its beginning.
+        let tab = tab.id.to_string();
+        until("what the page logged", async || {
+            let console = stage.on(&tab, "console", json!({})).await.unwrap();
+            console["messages"][0]["text"] == logged
+        })
+        .await;
+        let network = stage.on(&tab, "network.list", json!({})).await.unwrap();
+        assert_eq!(network["requests"][0]["url"], "http://localhost/b");
+    }
+    stage.browser.close().await;
+}

@@ -19,7 +19,7 @@ pub use self::act::{
     Press, Scroll, ScrollPixels, Select,
 };
 pub use self::console::{Console, ConsoleEntry, ConsoleList, Level, Source};
-pub use self::files::{Captured, FileEntry, FileKind, FilesList, OfFile, Upload};
+pub use self::files::{Captured, FileEntry, FileKind, FileState, FilesList, OfFile, Upload};
 pub use self::network::{
     Body, BodyUnavailable, Header, Initiator, NetworkDetail, NetworkFrame, NetworkFrames,
     NetworkGet, NetworkList, NetworkListRequest, NetworkRequest, RequestState, ResourceType,
@@ -44,6 +44,9 @@ pub struct Tab {
     pub can_go_forward: bool,
     /// Counts the documents of the tab.
     pub generation: u64,
+    /// The tab whose page opened this one.
+    #[serde(rename = "openerID", default, skip_serializing_if = "Option::is_none")]
+    pub opener_id: Option<TabId>,
 }
 
 /// All tabs of the session.

@@ -45,6 +45,7 @@ fn tab(number: u32) -> Tab {
         can_go_back: false,
         can_go_forward: false,
         generation: 1,
+        opener_id: None,
     }
 }
 

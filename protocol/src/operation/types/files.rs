@@ -14,6 +14,8 @@ use crate::operation::scalar::{FileId, Listed, Needle, TabId};
 pub enum FileKind {
     /// A copy that a page was given.
     Upload,
+    /// What a page had the browser save.
+    Download,
     HeapSnapshot,
     CpuProfile,
 }
@@ -23,10 +25,23 @@ impl FileKind {
     pub fn words(self) -> &'static str {
         match self {
             Self::Upload => "an upload",
+            Self::Download => "a download",
             Self::HeapSnapshot => "a heap snapshot",
             Self::CpuProfile => "a CPU profile",
         }
     }
+}
+
+/// How far a file is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline)]
+pub enum FileState {
+    /// A download that goes on.
+    Pending,
+    Completed,
+    /// A download that was cancelled, broke off, or was too large to keep.
+    Failed,
 }
 
 /// A file that the desktop half keeps for a tab.
@@ -38,7 +53,11 @@ pub struct FileEntry {
     pub name: String,
     pub mime: String,
     pub bytes: u64,
-    /// Of the page that it is from.
+    pub state: FileState,
+    /// Of a complete download, in hexadecimal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+    /// Of the page that it is from, or of the download itself.
     pub url: String,
     /// Since 1970.
     pub timestamp_ms: u64,

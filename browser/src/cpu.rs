@@ -13,8 +13,8 @@ use tokio_util::task::TaskTracker;
 use yonder_analysis::cpu::{Profile, Summary};
 use yonder_protocol::operation::error::{ErrorCode, OperationError};
 use yonder_protocol::operation::types::{
-    Captured, CpuAnalyze, CpuFunction, CpuRecording, CpuStack, CpuStart, CpuSummary, FileKind,
-    ListLimit,
+    Captured, CpuAnalyze, CpuFunction, CpuStack, CpuStart, CpuSummary, FileKind, ListLimit,
+    Recording as Started,
 };
 
 use crate::actions::failed;
@@ -56,7 +56,7 @@ pub(crate) async fn start(
     tasks: &TaskTracker,
     tab: &Tab,
     input: &CpuStart,
-) -> Result<CpuRecording, OperationError> {
+) -> Result<Started, OperationError> {
     let mut slot = tab.recording().lock().await;
     if slot.is_some() {
         return Err(OperationError::new(
@@ -86,7 +86,7 @@ pub(crate) async fn start(
         end(&page).await
     });
     *slot = Some(Recording { stop, profile });
-    Ok(CpuRecording {
+    Ok(Started {
         tab: tab.summary(),
         duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
     })

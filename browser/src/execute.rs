@@ -21,7 +21,7 @@ use crate::network;
 use crate::screenshot::screenshot;
 use crate::session::BrowserSession;
 use crate::tab::Tab;
-use crate::{cpu, files, memory};
+use crate::{cpu, files, memory, trace};
 
 /// Characters of a frame's name and address that `frames` tells.
 const FRAME_TEXT_CHARS: usize = 2_048;
@@ -199,6 +199,7 @@ impl BrowserSession {
             Request::FilesList(_)
             | Request::FilesGet(_)
             | Request::CpuAnalyze(_)
+            | Request::TraceAnalyze(_)
             | Request::HeapSummary(_)
             | Request::HeapQuery(_)
             | Request::HeapObject(_)
@@ -256,6 +257,7 @@ impl BrowserSession {
                 })
             }
             Request::CpuAnalyze(input) => output(&cpu::analyze(self.files(), tab, input).await?),
+            Request::TraceAnalyze(input) => output(&trace::analyze(self, tab, input).await?),
             Request::HeapSummary(input) => output(&memory::summary(source, input).await?),
             Request::HeapQuery(input) => output(&memory::query(source, input).await?),
             Request::HeapObject(input) => output(&memory::object(source, input).await?),
@@ -302,6 +304,10 @@ impl BrowserSession {
             }
             Request::CpuStart(input) => output(&cpu::start(self.tasks(), tab, input).await?),
             Request::CpuStop(_) => output(&cpu::stop(self.files(), tab).await?),
+            Request::TraceStart(input) => {
+                output(&trace::start(self.tasks(), self.files(), tab, input).await?)
+            }
+            Request::TraceStop(_) => output(&trace::stop(self.files(), tab).await?),
             Request::HeapSnapshot(_) => output(&memory::snapshot(self.files(), tab).await?),
             Request::Screenshot(input) => {
                 let others: Vec<_> = self

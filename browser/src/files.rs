@@ -12,6 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt as _;
+use tokio::task::spawn_blocking;
 use uuid::Uuid;
 use yonder_protocol::operation::error::{ErrorCode, OperationError};
 use yonder_protocol::operation::scalar::{FileId, TabId};
@@ -160,6 +161,17 @@ impl Files {
         })
     }
 
+    /// A file without a name, which goes when it is closed.
+    ///
+    /// # Errors
+    /// [`ErrorCode::FileFailed`] if the disk does not take it.
+    pub(crate) async fn scratch(&self) -> Result<std::fs::File, OperationError> {
+        let folder = self.folder().map_err(|error| not_written(&error))?;
+        let made = spawn_blocking(move || tempfile::tempfile_in(folder.path())).await;
+        let made = made.unwrap_or_else(|error| Err(io::Error::other(error)));
+        made.map_err(|error| not_written(&error))
+    }
+
     /// Completes `draft`; older files make room for it.
     ///
     /// # Errors
@@ -287,6 +299,31 @@ impl Draft {
         written.map_err(|error| not_written(&error))?;
         self.stored.entry.bytes = total;
         Ok(())
+    }
+}
+
+impl Draft {
+    /// Has `write` write the whole file, where it may block; answers what that answers.
+    ///
+    /// # Errors
+    /// [`ErrorCode::FileFailed`] if the disk does not take it, or the file becomes too large.
+    pub(crate) async fn fill<T, E>(
+        &mut self,
+        write: impl FnOnce(std::fs::File) -> Result<T, E> + Send + 'static,
+    ) -> Result<Result<T, E>, OperationError>
+    where
+        T: Send + 'static,
+        E: Send + 'static,
+    {
+        let file = self.file.try_clone().await;
+        let file = file.map_err(|error| not_written(&error))?.into_std().await;
+        let written = spawn_blocking(move || write(file)).await;
+        let written = written.map_err(|error| not_written(&io::Error::other(error)))?;
+        let metadata = self.file.metadata().await;
+        self.stored.entry.bytes = metadata.map_err(|error| not_written(&error))?.len();
+        // What was written counts like anything else.
+        self.write(&[]).await?;
+        Ok(written)
     }
 }
 

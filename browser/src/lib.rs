@@ -15,6 +15,7 @@ mod browser;
 mod cdp;
 mod console;
 mod cpu;
+mod devtools;
 mod dialog;
 mod execute;
 mod files;
@@ -33,6 +34,7 @@ mod redact;
 mod screenshot;
 mod session;
 mod tab;
+mod trace;
 mod watch;
 
 pub use self::browser::{Browser, Exit};

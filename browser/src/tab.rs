@@ -19,6 +19,7 @@ use crate::cdp;
 use crate::cpu::Recording;
 use crate::frames::{FrameInfo, FrameTree};
 use crate::page::RefTable;
+use crate::trace;
 use crate::watch::Watch;
 
 pub(crate) use self::track::track;
@@ -81,6 +82,8 @@ pub(crate) struct Tab {
     waiting: Semaphore,
     /// What `cpu.start` began and nobody took.
     recording: Mutex<Option<Recording>>,
+    /// What `trace.start` began and nobody took.
+    trace: Mutex<Option<trace::Recording>>,
     /// Wakes the task that asks for title and history.
     stale: Notify,
     /// Events that arrived for the tab, once somebody applies them, and those that were applied.
@@ -142,6 +145,7 @@ impl Tab {
             turn: Mutex::new(()),
             waiting: Semaphore::new(QUEUE_OPERATIONS),
             recording: Mutex::new(None),
+            trace: Mutex::new(None),
             stale: Notify::new(),
             arrived: OnceLock::new(),
             applied: watch::Sender::new(0),
@@ -186,6 +190,11 @@ impl Tab {
     /// The CPU recording of the tab.
     pub(crate) fn recording(&self) -> &Mutex<Option<Recording>> {
         &self.recording
+    }
+
+    /// The trace of the tab.
+    pub(crate) fn trace(&self) -> &Mutex<Option<trace::Recording>> {
+        &self.trace
     }
 
     /// What is known now, and every later change.

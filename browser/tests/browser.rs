@@ -23,3 +23,5 @@ mod sockets;
 mod stage;
 #[path = "browser/tabs.rs"]
 mod tabs;
+#[path = "browser/trace.rs"]
+mod trace;

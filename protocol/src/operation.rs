@@ -209,11 +209,17 @@ operations! {
     /// Bring a file of a tab to the server; heap snapshots come compressed.
     "files.get" = FilesGet(t::OfFile) -> t::Saved { read_only, any_generation, in_dialog }
     /// Record where the page's script spends its time, until cpu.stop or durationMs.
-    "cpu.start" = CpuStart(t::CpuStart) -> t::CpuRecording { }
+    "cpu.start" = CpuStart(t::CpuStart) -> t::Recording { }
     /// End the recording that cpu.start began; works after it ended by itself, too.
     "cpu.stop" = CpuStop(t::OfTab) -> t::Captured { any_generation }
     /// Sum up a CPU profile: functions by self time, with source positions, and the hottest stacks.
     "cpu.analyze" = CpuAnalyze(t::CpuAnalyze) -> t::CpuSummary { read_only, any_generation, in_dialog }
+    /// Record what the browser does for the page, until trace.stop or durationMs; then load or use the page.
+    "trace.start" = TraceStart(t::TraceStart) -> t::Recording { any_generation }
+    /// End the recording that trace.start began; works after it ended by itself, too.
+    "trace.stop" = TraceStop(t::OfTab) -> t::TraceCaptured { any_generation }
+    /// Sum up a trace: LCP and its parts, CLS, INP, long tasks, blocking requests, forced layouts, scripts, insights.
+    "trace.analyze" = TraceAnalyze(t::TraceAnalyze) -> t::TraceSummary { read_only, any_generation, in_dialog }
     /// Record the page's JavaScript heap after collecting garbage; the page stands still meanwhile.
     "heap.snapshot" = HeapSnapshot(t::OfTab) -> t::Captured { }
     /// Sum up a heap snapshot: classes by retained size, detached DOM nodes, the largest objects.
@@ -227,7 +233,7 @@ operations! {
 }
 
 /// Operations whose names are taken and which this version does not carry out.
-pub const PLANNED: &[&str] = &["trace.start", "trace.stop", "trace.analyze", "lighthouse"];
+pub const PLANNED: &[&str] = &["lighthouse"];
 
 impl Operation {
     /// The operation called `name`.
@@ -338,6 +344,9 @@ impl Request {
             | Self::CpuStart(t::CpuStart { tab_id, .. })
             | Self::CpuStop(t::OfTab { tab_id })
             | Self::CpuAnalyze(t::CpuAnalyze { tab_id, .. })
+            | Self::TraceStart(t::TraceStart { tab_id, .. })
+            | Self::TraceStop(t::OfTab { tab_id })
+            | Self::TraceAnalyze(t::TraceAnalyze { tab_id, .. })
             | Self::HeapSnapshot(t::OfTab { tab_id })
             | Self::HeapSummary(t::HeapSummaryRequest { tab_id, .. })
             | Self::HeapQuery(t::HeapQuery { tab_id, .. })
@@ -397,7 +406,9 @@ impl Request {
             | Self::HeapObject(_)
             | Self::HeapCompare(_)
             | Self::CpuStop(_)
-            | Self::CpuAnalyze(_) => limits::LONG_OPERATION_DEADLINE,
+            | Self::CpuAnalyze(_)
+            | Self::TraceStop(_)
+            | Self::TraceAnalyze(_) => limits::LONG_OPERATION_DEADLINE,
             _ => limits::OPERATION_DEADLINE,
         }
     }

@@ -13,6 +13,7 @@ mod console;
 mod files;
 mod network;
 mod profiling;
+mod trace;
 
 pub use self::act::{
     Check, Click, Drag, Fill, FillForm, FormField, Hover, Modifier, MouseButton, OptionValues,
@@ -27,9 +28,14 @@ pub use self::network::{
 };
 
 pub use self::profiling::{
-    CpuAnalyze, CpuFunction, CpuRecording, CpuStack, CpuStart, CpuSummary, HeapChanges, HeapClass,
+    CpuAnalyze, CpuFunction, CpuStack, CpuStart, CpuSummary, HeapChanges, HeapClass,
     HeapClassChange, HeapCompare, HeapDetached, HeapLink, HeapNode, HeapNodes, HeapObject,
-    HeapObjectRequest, HeapQuery, HeapSummary, HeapSummaryRequest, ListLimit,
+    HeapObjectRequest, HeapQuery, HeapSummary, HeapSummaryRequest, ListLimit, Recording,
+};
+pub use self::trace::{
+    TraceAnalyze, TraceBlocking, TraceCaptured, TraceEvent, TraceForcedLayout, TraceInsight,
+    TraceInteraction, TraceLcp, TraceLongTask, TraceMetrics, TraceScript, TraceShift, TraceStart,
+    TraceSummary,
 };
 
 /// A tab as every page operation answers it.

@@ -18,6 +18,7 @@ pub enum FileKind {
     Download,
     HeapSnapshot,
     CpuProfile,
+    Trace,
 }
 
 impl FileKind {
@@ -28,6 +29,7 @@ impl FileKind {
             Self::Download => "a download",
             Self::HeapSnapshot => "a heap snapshot",
             Self::CpuProfile => "a CPU profile",
+            Self::Trace => "a trace",
         }
     }
 }

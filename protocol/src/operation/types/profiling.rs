@@ -174,9 +174,10 @@ pub struct CpuStart {
     pub duration_ms: Option<Bounded<100, 60_000>>,
 }
 
+/// What was begun, and after which time it ends by itself.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct CpuRecording {
+pub struct Recording {
     pub tab: Tab,
     pub duration_ms: u64,
 }

@@ -9,7 +9,7 @@ mod profiles;
 mod requests;
 
 pub use calls::call_message;
-pub use profiles::{cpu_profile, heap_snapshot};
+pub use profiles::{cpu_profile, heap_snapshot, trace};
 pub use requests::poll_requests;
 pub use yonder_protocol::link::fuzz::decode as link_decode;
 pub use yonder_protocol::link::fuzz::operations as link_operations;
@@ -35,4 +35,5 @@ pub const TARGETS: &[Target] = &[
     ("poll_requests", poll_requests),
     ("heap_snapshot", heap_snapshot),
     ("cpu_profile", cpu_profile),
+    ("trace", trace),
 ];
